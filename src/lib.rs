@@ -1,0 +1,32 @@
+//! cx10: an emulated NVIDIA ConnectX-10 NVLink-C2C PCI function (mlx5) served over vfio-user.
+//!
+//! Module map, top to bottom; a lower layer never calls a higher one:
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cli`] | command line definitions, shared by `main`, the man page and the completions |
+//! | [`run`] | `cx10 run`: the device and QEMU together, guest images, the report |
+//! | [`engine`] | the event loop that owns the function |
+//! | [`transport`] | vfio-user: server loop, messages, glue to the function |
+//! | [`device`] | the PCI function: config space, BAR0, events, object tables, reset |
+//! | [`cmdif`] | command queue, mailboxes, dispatch, one handler file per object family |
+//! | [`mkey`] | memory keys: context, ordering policy, access checks, translation |
+//! | [`dma`] | guest memory map, access classes, bus |
+//! | [`trace`] | decoded commands, events, verdict |
+//! | [`profile`], [`config`] | device profiles and configuration |
+//! | [`prm`] | PRM layouts |
+//! | [`sys`] | the only unsafe code |
+
+pub mod cli;
+pub mod cmdif;
+pub mod config;
+pub mod device;
+pub mod dma;
+pub mod engine;
+pub mod mkey;
+pub mod prm;
+pub mod profile;
+pub mod run;
+pub mod sys;
+pub mod trace;
+pub mod transport;

@@ -1,0 +1,3 @@
+//! Starts things: argument parsing, logging, exit codes.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Placeholder; see the module map in `lib.rs`.
