@@ -1,1 +1,126 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! Guest memory as the function sees it: addresses, access classes and the one bus they go through.
+//!
+//! Nothing outside this module touches guest memory. A caller names what an access is (its class, its
+//! stream and the attributes of the key it goes through); the bus decides when it lands. Callers never order
+//! accesses by hand, except that the parts of one publication are handed over in order.
+
+
+use std::fmt;
+
+
+/// An I/O virtual address: what the guest's driver writes into contexts and rings.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Iova(pub u64);
+
+impl Iova {
+    /// The address `len` bytes further on, or `None` if that wraps.
+    pub fn checked_add(self, len: u64) -> Option<Iova> {
+        self.0.checked_add(len).map(Iova)
+    }
+}
+
+impl fmt::Debug for Iova {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Iova {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// What a store to guest memory is. The class decides what it must wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StoreClass {
+    /// Message payload into a registered region.
+    Payload,
+    /// The returned value or the target of an atomic operation.
+    AtomicResult,
+    /// A completion queue entry.
+    Cqe,
+    /// An event queue entry.
+    Eqe,
+    /// Command output: inline bytes and output mailboxes.
+    CmdOut,
+    /// The ownership byte of a command entry; publishes the command's output.
+    CmdStatus,
+}
+
+/// What a load from guest memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LoadClass {
+    /// Message payload gathered from a registered region.
+    Payload,
+    /// A work queue entry.
+    Wqe,
+    /// A doorbell record.
+    DbRec,
+    /// Command entry and input mailboxes.
+    CmdIn,
+    /// Translation entries that live in guest memory.
+    Translation,
+    /// The read half of an atomic operation.
+    Atomic,
+}
+
+/// The queue on whose behalf an access is made; order is only ever owed within one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// The command interface.
+    Command,
+    /// Event queue by number.
+    Eq(u32),
+    /// Completion queue by number.
+    Cq(u32),
+    /// Queue pair, send queue or receive queue by number.
+    Qp(u32),
+}
+
+/// The ordering attributes of the key that an access goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyOrder {
+    /// `mkc.relaxed_ordering_write`.
+    pub relaxed_write: bool,
+    /// `mkc.relaxed_ordering_read`.
+    pub relaxed_read: bool,
+    /// `mkc.order_read_after_write` asks for relaxed read-after-write.
+    pub relaxed_read_after_write: bool,
+}
+
+/// Everything about a store but its address and bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// What is stored.
+    pub class: StoreClass,
+    /// For whom.
+    pub stream: Stream,
+    /// Through which kind of key; the default for the device's own accesses.
+    pub key: KeyOrder,
+}
+
+/// Everything about a load but its address and bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// What is loaded.
+    pub class: LoadClass,
+    /// For whom.
+    pub stream: Stream,
+    /// Through which kind of key; the default for the device's own accesses.
+    pub key: KeyOrder,
+}
+
+impl Store {
+    /// A store by the device itself, through no key.
+    pub fn device(class: StoreClass, stream: Stream) -> Store {
+        Store { class, stream, key: KeyOrder::default() }
+    }
+}
+
+impl Load {
+    /// A load by the device itself, through no key.
+    pub fn device(class: LoadClass, stream: Stream) -> Load {
+        Load { class, stream, key: KeyOrder::default() }
+    }
+}
