@@ -1,1 +1,3 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! vfio-user: the server loop, its messages, and the description of a device that it serves.
+
+pub mod layout;
