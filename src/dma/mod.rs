@@ -5,6 +5,8 @@
 //! accesses by hand, except that the parts of one publication are handed over in order.
 
 
+pub mod map;
+
 use std::fmt;
 
 
