@@ -206,8 +206,9 @@ impl Layout {
         while i < self.fields.len() {
             let f = &self.fields[i];
             if f.alias {
+                let tail = matches!(f.kind, Kind::Tail) && f.offset == end;
                 assert!(
-                    f.offset < end,
+                    f.offset < end || tail,
                     "an alias shares no bit with an earlier field"
                 );
             } else {
@@ -215,6 +216,8 @@ impl Layout {
                     f.offset >= end,
                     "fields overlap or are not in order of their offsets"
                 );
+            }
+            if f.end() > end {
                 end = f.end();
             }
             assert!(f.end() <= self.bits, "a field reaches beyond the layout");

@@ -33,6 +33,8 @@
 //! | `[Dest; 4]` | `f(i) -> Option<Dest<&[u8]>>` | `f_mut(i) -> Option<Dest<&mut [u8]>>` |
 //! | `tail` | `f() -> &[u8]` | `f_mut() -> &mut [u8]` |
 //!
+//! `#![list = NAME]` before the first structure collects all that follow in a list of that name.
+//!
 //! Overlap is refused while compiling:
 //!
 //! ```compile_fail
@@ -69,12 +71,21 @@ use super::Layout;
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __prm_layout {
-    ($(
+    (#![list = $all:ident] $(
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident = $prm:literal, $size:literal bytes $body:tt
+    )*) => {
+        /// Every layout declared here.
+        pub static $all: &[&$crate::prm::Layout] = &[$($name::<::std::vec::Vec<u8>>::LAYOUT),*];
+        $crate::__prm_layout! { $( $(#[$meta])* $vis struct $name = $prm, $size bytes $body )* }
+    };
+    ( $(
         $(#[$meta:meta])*
         $vis:vis struct $name:ident = $prm:literal, $size:literal bytes {
             $( $field:ident @ $off:tt : $kind:tt $(, $mark:ident $($src:literal)?)* ; )*
         }
-    )*) => { $(
+    )*) => {
+    $(
         $(#[$meta])*
         #[derive(Clone, Copy)]
         $vis struct $name<B = ::std::vec::Vec<u8>>(B);
@@ -106,6 +117,8 @@ macro_rules! __prm_layout {
 
         #[allow(missing_docs, reason = "the PRM defines fields; the table above has name, offset and width")]
         #[allow(dead_code, reason = "layouts are declared whole; a program uses the fields it needs")]
+        #[allow(clippy::len_without_is_empty, reason = "a field may be called len")]
+        #[allow(non_snake_case, reason = "names are the PRM's")]
         impl<B: AsRef<[u8]>> $name<B> {
             /// Takes a buffer that holds at least the fixed part.
             #[inline]
@@ -137,6 +150,7 @@ macro_rules! __prm_layout {
         $crate::prm::macros::paste! {
             #[allow(missing_docs, reason = "the PRM defines fields; the table above has name, offset and width")]
             #[allow(dead_code, reason = "layouts are declared whole; a program uses the fields it needs")]
+            #[allow(non_snake_case, reason = "names are the PRM's")]
             impl<B: AsRef<[u8]> + AsMut<[u8]>> $name<B> {
                 /// The whole buffer, tail included.
                 #[inline]

@@ -7,6 +7,30 @@ pub mod bits;
 pub mod layout;
 pub mod macros;
 
+pub mod caps_flow;
+pub mod caps_general;
+pub mod caps_general2;
+pub mod caps_net;
+pub mod cmd;
+pub mod counters;
+pub mod cq;
+pub mod devx;
+pub mod eq;
+pub mod flow;
+pub mod flow_match;
+pub mod hca;
+pub mod mkey;
+pub mod pd;
+pub mod qos;
+pub mod qp;
+pub mod queue;
+pub mod reg;
+pub mod reg_counters;
+pub mod reg_device;
+pub mod srq;
+pub mod tir;
+pub mod vport;
+
 pub use layout::{Field, Kind, Layout, PathError, TooShort, Value};
 #[doc(inline)]
 pub use macros::layout;
