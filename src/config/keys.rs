@@ -60,36 +60,68 @@ fn reads_as<T: TryFrom<String, Error = String>>(text: &str) -> Result<(), String
 
 /// All keys, by section.
 pub static KEYS: &[Key] = &[
-    key("mkey.strict", Rule::OneOf(&["off", "create", "enable"]), "when keys without relaxed write ordering are refused: never, by CREATE_MKEY, or when a free key is enabled"),
+    key(
+        "mkey.strict",
+        Rule::OneOf(&["off", "create", "enable"]),
+        "when keys without relaxed write ordering are refused: never, by CREATE_MKEY, or when a free key is enabled",
+    ),
     key("mkey.exempt", Rule::Kinds, "kinds of keys that are not judged"),
     key("mkey.require_read", Rule::Bool, "require relaxed_ordering_read too"),
-    key("mkey.raw_encoding_2", Rule::OneOf(&["reject", "accept", "report"]), "order_read_after_write = 2, the withdrawn encoding of relaxed: refuse, take as 1, or take as 1 and report"),
+    key(
+        "mkey.raw_encoding_2",
+        Rule::OneOf(&["reject", "accept", "report"]),
+        "order_read_after_write = 2, the withdrawn encoding of relaxed: refuse, take as 1, or take as 1 and report",
+    ),
     key("pci.vendor_id", id(0xffff), "PCI vendor id"),
     key("pci.device_id", id(0xffff), "PCI device id"),
     key("pci.revision", id(0xff), "PCI revision id"),
     key("pci.subsystem_vendor_id", id(0xffff), "PCI subsystem vendor id"),
     key("pci.subsystem_id", id(0xffff), "PCI subsystem id"),
-    key("pci.link_speed", Rule::OneOf(&["2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s", "64GT/s"]), "PCIe link speed in Link Capabilities and Link Status"),
+    key(
+        "pci.link_speed",
+        Rule::OneOf(&["2.5GT/s", "5GT/s", "8GT/s", "16GT/s", "32GT/s", "64GT/s"]),
+        "PCIe link speed in Link Capabilities and Link Status",
+    ),
     key("pci.link_width", Rule::IntOf(&[1, 2, 4, 8, 12, 16, 32]), "PCIe link width in lanes"),
     key("pci.msix_vectors", int(2, 2048), "MSI-X table size; the driver uses one vector more than it has CPUs"),
-    key("pci.serial_number", Rule::Typed("eight hex bytes", reads_as::<Eui64>), "device serial number capability (EUI-64)"),
-    key("pci.relaxed_ordering", Rule::Bool, "relaxed-ordering enable bit of Device Control after reset; the driver reads it, see relaxed_ordering_read_pci_enabled"),
+    key(
+        "pci.serial_number",
+        Rule::Typed("eight hex bytes", reads_as::<Eui64>),
+        "device serial number capability (EUI-64)",
+    ),
+    key(
+        "pci.relaxed_ordering",
+        Rule::Bool,
+        "relaxed-ordering enable bit of Device Control after reset; the driver reads it, see relaxed_ordering_read_pci_enabled",
+    ),
     key("pci.vpd_product", Rule::Text(120), "VPD product name"),
     key("pci.vpd_part_number", Rule::Text(40), "VPD part number (PN)"),
     key("pci.vpd_serial", Rule::Text(40), "VPD serial number (SN)"),
     key("pci.vpd_revision", Rule::Text(8), "VPD engineering change level (EC)"),
     key("firmware.version", Rule::Typed("major.minor.subminor", reads_as::<FirmwareVersion>), "firmware version"),
     key("firmware.psid", Rule::Text(16), "board id (PSID) in QUERY_ADAPTER"),
-    key("net.mac", Rule::Typed("six hex bytes", reads_as::<MacAddr>), "permanent MAC address; node and system image GUID are derived from it"),
+    key(
+        "net.mac",
+        Rule::Typed("six hex bytes", reads_as::<MacAddr>),
+        "permanent MAC address; node and system image GUID are derived from it",
+    ),
     key("net.max_mtu", int(1522, 16384), "largest port MTU in frame bytes"),
-    key("net.link_speed", Rule::OneOf(&["10G", "25G", "40G", "50G", "100G", "200G", "400G", "800G"]), "speed of the port; above 100G it needs caps.general.pcam_reg"),
+    key(
+        "net.link_speed",
+        Rule::OneOf(&["10G", "25G", "40G", "50G", "100G", "200G", "400G", "800G"]),
+        "speed of the port; above 100G it needs caps.general.pcam_reg",
+    ),
     key("net.node_description", Rule::Text(63), "node description register"),
     key("pages.boot", int(0, 65536), "firmware pages asked for at boot"),
     key("pages.init", int(0, 262_144), "firmware pages asked for before INIT_HCA"),
     key("limits.uars", int(16, 32768), "UAR pages in BAR0"),
     key("limits.mkeys", int(256, 1 << 24), "memory keys that can exist at a time"),
     key("limits.translations", int(4096, 1 << 32), "translation entries of all objects together"),
-    key("limits.objects", int(64, 1 << 24), "objects of each other kind that can exist at a time; a smaller capability wins"),
+    key(
+        "limits.objects",
+        int(64, 1 << 24),
+        "objects of each other kind that can exist at a time; a smaller capability wins",
+    ),
     key("limits.command_bytes", int(8192, 1 << 22), "largest command input or output in bytes"),
 ];
 
@@ -149,7 +181,8 @@ impl Rule {
     /// Turns the text of `--set KEY=TEXT` into a value of the key's type; [`Rule::check`] is still to be asked.
     pub fn from_text(&self, text: &str) -> Value {
         // A quoted text is TOML; anything else is taken as it stands.
-        let quoted = text.starts_with(['"', '\'', '[']).then(|| format!("v = {text}").parse::<toml::Table>().ok()).flatten();
+        let quoted =
+            text.starts_with(['"', '\'', '[']).then(|| format!("v = {text}").parse::<toml::Table>().ok()).flatten();
         if let Some(value) = quoted.and_then(|mut t| t.remove("v")) {
             return value;
         }

@@ -86,7 +86,9 @@ pub enum ConfigError {
     #[error("profile `{0}` inherits itself, or through more than {MAX_INHERIT} others")]
     Circle(String),
     /// A profile without `inherits` lacks keys.
-    #[error("profile `{name}` does not set {missing}; set it or start from another profile with `inherits = \"{base}\"`")]
+    #[error(
+        "profile `{name}` does not set {missing}; set it or start from another profile with `inherits = \"{base}\"`"
+    )]
     Incomplete {
         /// The profile.
         name: String,
@@ -141,9 +143,13 @@ pub fn load(sources: &Sources) -> Result<Profile, ConfigError> {
     let (name, description, mut entries) = load_chain(&name)?;
     check_complete(&name, &entries)?;
     if let Some(file) = file {
-        if let Some((key, line)) = file.inherits.map(|(_, l)| ("inherits", l)).or(file.description.map(|(_, l)| ("description", l))) {
+        if let Some((key, line)) =
+            file.inherits.map(|(_, l)| ("inherits", l)).or(file.description.map(|(_, l)| ("description", l)))
+        {
             let place = Place::File { path: sources.file.clone().unwrap_or_default(), line };
-            let message = format!("`{key}` belongs into a profile; a configuration file names its profile with `profile = \"NAME\"`");
+            let message = format!(
+                "`{key}` belongs into a profile; a configuration file names its profile with `profile = \"NAME\"`"
+            );
             return Err(ConfigError::Bad { place, message });
         }
         entries.extend(file.entries);
@@ -377,4 +383,3 @@ pub fn show(path: &str, value: &Value) -> String {
         _ => value.to_string(),
     }
 }
-

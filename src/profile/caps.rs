@@ -110,9 +110,14 @@ pub fn check(path: &str, value: &Value) -> Result<Value, String> {
     };
     match layout.locate(field) {
         Some((_, Kind::Scalar { width })) => {
-            let number = to_number(value).ok_or_else(|| format!("`{path}`: {value} is not a number, expected {}", range(width)))?;
+            let number = to_number(value)
+                .ok_or_else(|| format!("`{path}`: {value} is not a number, expected {}", range(width)))?;
             if width < 64 && number >> width != 0 {
-                return Err(format!("`{path}`: {value} does not fit in {width} bit{}, expected {}", plural(width), range(width)));
+                return Err(format!(
+                    "`{path}`: {value} does not fit in {width} bit{}, expected {}",
+                    plural(width),
+                    range(width)
+                ));
             }
             Ok(from_number(number))
         }

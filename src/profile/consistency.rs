@@ -84,7 +84,10 @@ pub fn warnings(p: &Profile) -> Vec<String> {
         list.push("mkc_order_write_after_write_ro_only is 1, but mkey.strict is off: nothing is refused".into());
     }
     if strict && p.cap(GENERAL, "relaxed_ordering_write") == 0 {
-        list.push("relaxed_ordering_write is not advertised, so that a driver cannot ask for what mkey.strict requires".into());
+        list.push(
+            "relaxed_ordering_write is not advertised, so that a driver cannot ask for what mkey.strict requires"
+                .into(),
+        );
     }
     let reads = p.cap(GENERAL, "relaxed_ordering_read") != 0
         || (p.cap(GENERAL, "relaxed_ordering_read_pci_enabled") != 0 && p.pci.relaxed_ordering);

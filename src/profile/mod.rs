@@ -101,9 +101,8 @@ impl Profile {
                 }
                 let number = caps::type_number(name);
                 let Some((number, layout)) = number.and_then(|n| Some((n, caps::layout(n)?))) else { continue };
-                let areas = caps
-                    .entry(number)
-                    .or_insert_with(|| Areas { cur: Box::new([0; AREA]), max: Box::new([0; AREA]) });
+                let areas =
+                    caps.entry(number).or_insert_with(|| Areas { cur: Box::new([0; AREA]), max: Box::new([0; AREA]) });
                 let bad = |e: crate::prm::PathError| ConfigError::Contradiction(format!("{}: {e}", entry.place));
                 if root == "caps" {
                     caps::write(&mut areas.cur, layout, field, &entry.value).map_err(bad)?;
@@ -215,7 +214,6 @@ fn plain_sections(entries: &Entries) -> toml::Table {
     }
     root
 }
-
 
 #[cfg(test)]
 mod tests {

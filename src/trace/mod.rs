@@ -365,4 +365,3 @@ fn event_line(time_ns: u64, event: &Event<'_>) -> Map<String, Value> {
     }
     map
 }
-

@@ -245,9 +245,7 @@ impl RunSummary {
             return;
         }
         let list = &mut self.commands.failures;
-        if let Some(f) =
-            list.iter_mut().find(|f| f.syndrome == syndrome && f.opcode == opcode && f.status == status)
-        {
+        if let Some(f) = list.iter_mut().find(|f| f.syndrome == syndrome && f.opcode == opcode && f.status == status) {
             f.count += 1;
         } else if list.len() < MAX_DISTINCT {
             list.push(CommandFailure {
