@@ -6,11 +6,7 @@
 
 /// All-ones mask of `width` bits, `width` at most 64.
 pub const fn mask(width: u32) -> u64 {
-    if width >= 64 {
-        u64::MAX
-    } else {
-        (1 << width) - 1
-    }
+    if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
 
 /// Reads `width` (at most 64) bits that lie in at most two consecutive dwords.
@@ -20,8 +16,7 @@ pub fn get(bytes: &[u8], offset: u32, width: u32) -> u64 {
         let dword = load32(bytes, offset / 32);
         (u64::from(dword) >> (32 - offset % 32 - width)) & mask(width)
     } else {
-        let pair = (u64::from(load32(bytes, offset / 32)) << 32)
-            | u64::from(load32(bytes, offset / 32 + 1));
+        let pair = (u64::from(load32(bytes, offset / 32)) << 32) | u64::from(load32(bytes, offset / 32 + 1));
         (pair >> (64 - offset % 32 - width)) & mask(width)
     }
 }
@@ -29,10 +24,7 @@ pub fn get(bytes: &[u8], offset: u32, width: u32) -> u64 {
 /// Writes `width` (at most 64) bits that lie in at most two consecutive dwords; bits of `value` beyond `width` are lost.
 #[inline]
 pub fn set(bytes: &mut [u8], offset: u32, width: u32, value: u64) {
-    debug_assert!(
-        value & !mask(width) == 0,
-        "value {value:#x} does not fit in {width} bits"
-    );
+    debug_assert!(value & !mask(width) == 0, "value {value:#x} does not fit in {width} bits");
     let value = value & mask(width);
     let dword = offset / 32;
     if offset % 32 + width <= 32 {
@@ -52,18 +44,12 @@ pub fn set(bytes: &mut [u8], offset: u32, width: u32, value: u64) {
 
 #[inline]
 fn load32(bytes: &[u8], index: u32) -> u32 {
-    bytes
-        .get(index as usize * 4..)
-        .and_then(|b| b.first_chunk::<4>())
-        .map_or(0, |b| u32::from_be_bytes(*b))
+    bytes.get(index as usize * 4..).and_then(|b| b.first_chunk::<4>()).map_or(0, |b| u32::from_be_bytes(*b))
 }
 
 #[inline]
 fn store32(bytes: &mut [u8], index: u32, value: u32) {
-    if let Some(b) = bytes
-        .get_mut(index as usize * 4..)
-        .and_then(|b| b.first_chunk_mut::<4>())
-    {
+    if let Some(b) = bytes.get_mut(index as usize * 4..).and_then(|b| b.first_chunk_mut::<4>()) {
         *b = value.to_be_bytes();
     }
 }
@@ -91,23 +77,13 @@ mod tests {
                 set(&mut b, 32 + start, width, 0x5a5a_5a5a & mask(width));
                 assert_eq!(get(&b, 32 + start, width), 0x5a5a_5a5a & mask(width));
                 let mut rest = b;
-                set(
-                    &mut rest,
-                    32 + start,
-                    width,
-                    get(&[0xa5; 12], 32 + start, width),
-                );
+                set(&mut rest, 32 + start, width, get(&[0xa5; 12], 32 + start, width));
                 assert_eq!(rest, [0xa5; 12], "width {width} start {start}");
             }
         }
         let mut b = [0xff; 16];
         set(&mut b, 48, 48, 0);
-        assert_eq!(
-            b,
-            [
-                255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255
-            ]
-        );
+        assert_eq!(b, [255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
     }
 
     #[test]

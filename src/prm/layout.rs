@@ -139,13 +139,7 @@ pub enum PathError {
 impl Field {
     /// A field; a leading `r#` of `name` (a Rust keyword as PRM name) is dropped.
     pub const fn new(name: &'static str, offset: u32, kind: Kind) -> Self {
-        Field {
-            name: bare(name),
-            offset,
-            kind,
-            alias: false,
-            extra: None,
-        }
+        Field { name: bare(name), offset, kind, alias: false, extra: None }
     }
 
     /// Marks a member of a union whose bits an earlier field has already.
@@ -207,15 +201,9 @@ impl Layout {
             let f = &self.fields[i];
             if f.alias {
                 let tail = matches!(f.kind, Kind::Tail) && f.offset == end;
-                assert!(
-                    f.offset < end || tail,
-                    "an alias shares no bit with an earlier field"
-                );
+                assert!(f.offset < end || tail, "an alias shares no bit with an earlier field");
             } else {
-                assert!(
-                    f.offset >= end,
-                    "fields overlap or are not in order of their offsets"
-                );
+                assert!(f.offset >= end, "fields overlap or are not in order of their offsets");
             }
             if f.end() > end {
                 end = f.end();
@@ -236,10 +224,7 @@ impl Layout {
                 }
                 Kind::Tail => {
                     assert!(f.offset % 8 == 0, "a tail starts at a byte");
-                    assert!(
-                        f.alias || i + 1 == self.fields.len() || self.fields[i + 1].alias,
-                        "a tail is last"
-                    );
+                    assert!(f.alias || i + 1 == self.fields.len() || self.fields[i + 1].alias, "a tail is last");
                 }
             }
             i += 1;
@@ -263,9 +248,7 @@ impl Layout {
         };
         let f = self.field(name)?;
         let (offset, kind) = match (f.kind, index) {
-            (Kind::Scalars { width, count }, Some(i)) if i < count => {
-                (f.offset + i * width, Kind::Scalar { width })
-            }
+            (Kind::Scalars { width, count }, Some(i)) if i < count => (f.offset + i * width, Kind::Scalar { width }),
             (Kind::Array { element, count }, Some(i)) if i < count => {
                 (f.offset + i * element.bits, Kind::Nested(element))
             }
@@ -289,17 +272,9 @@ impl Layout {
 
     fn number(&self, bytes: &[u8], path: &str) -> Result<(u32, u32), PathError> {
         if bytes.len() < self.bytes() {
-            return Err(TooShort {
-                layout: self.name,
-                need: self.bytes(),
-                have: bytes.len(),
-            }
-            .into());
+            return Err(TooShort { layout: self.name, need: self.bytes(), have: bytes.len() }.into());
         }
-        self.find(path).ok_or_else(|| PathError::NoSuchField {
-            layout: self.name,
-            path: path.to_owned(),
-        })
+        self.find(path).ok_or_else(|| PathError::NoSuchField { layout: self.name, path: path.to_owned() })
     }
 
     /// Reads the number that a path names.
@@ -312,11 +287,7 @@ impl Layout {
     pub fn write(&self, bytes: &mut [u8], path: &str, value: u64) -> Result<(), PathError> {
         let (offset, width) = self.number(bytes, path)?;
         if value & !bits::mask(width) != 0 {
-            return Err(PathError::DoesNotFit {
-                path: path.to_owned(),
-                value,
-                width,
-            });
+            return Err(PathError::DoesNotFit { path: path.to_owned(), value, width });
         }
         bits::set(bytes, offset, width, value);
         Ok(())
@@ -350,9 +321,7 @@ impl Layout {
                         f(path, Value::Bytes(b));
                     }
                 }
-                Kind::Nested(l) => {
-                    l.walk_at(part(bytes, start, l, field.end() == self.bits), path, f)
-                }
+                Kind::Nested(l) => l.walk_at(part(bytes, start, l, field.end() == self.bits), path, f),
                 Kind::Scalars { width, count } => {
                     for i in 0..count {
                         let offset = field.offset + i * width;
@@ -368,11 +337,7 @@ impl Layout {
                     for i in 0..count {
                         path.truncate(named);
                         let _ = write!(path, "[{i}]");
-                        element.walk_at(
-                            part(bytes, start + i as usize * element.bytes(), element, false),
-                            path,
-                            f,
-                        );
+                        element.walk_at(part(bytes, start + i as usize * element.bytes(), element, false), path, f);
                     }
                 }
                 Kind::Tail => {
@@ -400,11 +365,7 @@ impl Layout {
                         let _ = write!(s, "{x:02x}");
                         s
                     });
-                    write!(
-                        out,
-                        " {path}={shown}{}",
-                        if b.len() > 32 { "…" } else { "" }
-                    )
+                    write!(out, " {path}={shown}{}", if b.len() > 32 { "…" } else { "" })
                 }
             };
         });
@@ -415,24 +376,14 @@ impl Layout {
 /// The part of `bytes` that a nested layout sees: its fixed size, or to the end when its tail may follow.
 fn part<'a>(bytes: &'a [u8], start: usize, layout: &Layout, last: bool) -> &'a [u8] {
     let rest = bytes.get(start..).unwrap_or(&[]);
-    if last && layout.has_tail() {
-        rest
-    } else {
-        rest.get(..layout.bytes()).unwrap_or(rest)
-    }
+    if last && layout.has_tail() { rest } else { rest.get(..layout.bytes()).unwrap_or(rest) }
 }
 
 const fn check_scalar(offset: u32, width: u32) {
     assert!(width >= 1 && width <= 64, "a number has 1 to 64 bits");
     if width <= 32 {
-        assert!(
-            offset % 32 + width <= 32,
-            "a number of up to 32 bits lies in one dword"
-        );
+        assert!(offset % 32 + width <= 32, "a number of up to 32 bits lies in one dword");
     } else {
-        assert!(
-            offset % 32 + width <= 64,
-            "a number of more than 32 bits lies in two dwords"
-        );
+        assert!(offset % 32 + width <= 64, "a number of more than 32 bits lies in two dwords");
     }
 }

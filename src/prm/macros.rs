@@ -180,16 +180,10 @@ macro_rules! __prm_kind {
         $crate::prm::Kind::Bytes { len: $n }
     };
     ([$w:literal; $n:tt]) => {
-        $crate::prm::Kind::Scalars {
-            width: $w,
-            count: $n,
-        }
+        $crate::prm::Kind::Scalars { width: $w, count: $n }
     };
     ([$t:ident; $n:tt]) => {
-        $crate::prm::Kind::Array {
-            element: $t::<::std::vec::Vec<u8>>::LAYOUT,
-            count: $n,
-        }
+        $crate::prm::Kind::Array { element: $t::<::std::vec::Vec<u8>>::LAYOUT, count: $n }
     };
     ($t:ident) => {
         $crate::prm::Kind::Nested($t::<::std::vec::Vec<u8>>::LAYOUT)
@@ -317,11 +311,7 @@ macro_rules! __prm_get {
     ($name:ident $f:ident $off:tt [u8; $n:tt]) => {
         #[inline]
         pub fn $f(&self) -> &[u8; $n] {
-            self.0
-                .as_ref()
-                .get($off / 8..)
-                .and_then(|b| b.first_chunk())
-                .unwrap_or(&[0; $n])
+            self.0.as_ref().get($off / 8..).and_then(|b| b.first_chunk()).unwrap_or(&[0; $n])
         }
     };
     ($name:ident $f:ident $off:tt [$w:tt; $n:tt]) => {
@@ -361,8 +351,7 @@ macro_rules! __prm_get_array {
     ($f:ident $off:tt $w:tt $n:tt) => {
         #[inline]
         pub fn $f(&self, index: usize) -> Option<$crate::__prm_int!($w)> {
-            (index < $n)
-                .then(|| $crate::prm::bits::get(self.0.as_ref(), $off + index as u32 * $w, $w) as _)
+            (index < $n).then(|| $crate::prm::bits::get(self.0.as_ref(), $off + index as u32 * $w, $w) as _)
         }
     };
 }
@@ -380,19 +369,11 @@ macro_rules! __prm_set {
     ($name:ident $set:ident $m:ident $off:tt [u8; $n:tt]) => {
         #[inline]
         pub fn $m(&mut self) -> &mut [u8] {
-            self.0
-                .as_mut()
-                .get_mut($off / 8..$off / 8 + $n)
-                .unwrap_or(&mut [])
+            self.0.as_mut().get_mut($off / 8..$off / 8 + $n).unwrap_or(&mut [])
         }
         #[inline]
         pub fn $set(&mut self, value: &[u8; $n]) {
-            if let Some(b) = self
-                .0
-                .as_mut()
-                .get_mut($off / 8..)
-                .and_then(|b| b.first_chunk_mut())
-            {
+            if let Some(b) = self.0.as_mut().get_mut($off / 8..).and_then(|b| b.first_chunk_mut()) {
                 *b = *value;
             }
         }
@@ -455,51 +436,32 @@ impl Part {
     /// the end of the buffer.
     pub const fn new(offset: usize, nested: &Layout, outer: usize) -> Self {
         let size = nested.bytes();
-        Part {
-            start: offset / 8,
-            size,
-            tail: nested.has_tail() && offset / 8 + size == outer,
-        }
+        Part { start: offset / 8, size, tail: nested.has_tail() && offset / 8 + size == outer }
     }
 
     /// The first element of an array of layouts at a bit offset.
     pub const fn element(offset: usize, nested: &Layout) -> Self {
-        Part {
-            start: offset / 8,
-            size: nested.bytes(),
-            tail: false,
-        }
+        Part { start: offset / 8, size: nested.bytes(), tail: false }
     }
 
     /// The element `index` places further.
     #[inline]
     pub fn at(self, index: usize) -> Self {
-        Part {
-            start: self.start + index * self.size,
-            ..self
-        }
+        Part { start: self.start + index * self.size, ..self }
     }
 
     /// The part of `bytes`.
     #[inline]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         let rest = bytes.get(self.start..).unwrap_or(&[]);
-        if self.tail {
-            rest
-        } else {
-            rest.get(..self.size).unwrap_or(rest)
-        }
+        if self.tail { rest } else { rest.get(..self.size).unwrap_or(rest) }
     }
 
     /// The part of `bytes`, for writing.
     #[inline]
     pub fn of_mut(self, bytes: &mut [u8]) -> &mut [u8] {
         let rest = bytes.get_mut(self.start..).unwrap_or(&mut []);
-        let end = if self.tail {
-            rest.len()
-        } else {
-            self.size.min(rest.len())
-        };
+        let end = if self.tail { rest.len() } else { self.size.min(rest.len()) };
         &mut rest[..end]
     }
 }
@@ -556,21 +518,9 @@ mod tests {
         assert_eq!((o.nibbles(6), o.nibbles(7)), (Some(0), Some(15)));
         assert_eq!(o.items(1).unwrap().id(), 0x123456);
         assert!(o.items(2).is_none());
-        assert_eq!(
-            o.items(1).unwrap().as_bytes().len(),
-            8,
-            "an element ends at its size"
-        );
-        assert_eq!(
-            (o.secret(), o.last().r#type(), o.last().list()),
-            (2, 9, &[1, 2, 3, 4][..])
-        );
-        assert_eq!(
-            &o.as_bytes()[..12],
-            &[
-                0xab, 0xcd, 0, 0, 1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef
-            ]
-        );
+        assert_eq!(o.items(1).unwrap().as_bytes().len(), 8, "an element ends at its size");
+        assert_eq!((o.secret(), o.last().r#type(), o.last().list()), (2, 9, &[1, 2, 3, 4][..]));
+        assert_eq!(&o.as_bytes()[..12], &[0xab, 0xcd, 0, 0, 1, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
     }
 
     #[test]
@@ -587,39 +537,16 @@ mod tests {
         assert_eq!(l.find("items[1].type"), Some((0x180 + 0x40 + 0x20, 32)));
         assert_eq!(l.find("mask[1]"), Some((0x120, 64)));
         assert_eq!(l.find("last.valid"), Some((0x240, 1)));
-        for bad in [
-            "",
-            "items",
-            "items[2].id",
-            "items.id",
-            "mask[x]",
-            "opcode.x",
-            "opcode[0]",
-            "last",
-            "gid",
-            "r#type",
-        ] {
+        for bad in ["", "items", "items[2].id", "items.id", "mask[x]", "opcode.x", "opcode[0]", "last", "gid", "r#type"]
+        {
             assert_eq!(l.find(bad), None, "{bad}");
         }
         let mut b = [0; 0x50];
         l.write(&mut b, "items[0].id", 0xfff).unwrap();
         assert_eq!(l.read(&b, "items[0].id"), Ok(0xfff));
-        assert!(matches!(
-            l.write(&mut b, "secret", 4),
-            Err(PathError::DoesNotFit {
-                width: 2,
-                value: 4,
-                ..
-            })
-        ));
-        assert!(matches!(
-            l.read(&b, "sekret"),
-            Err(PathError::NoSuchField { .. })
-        ));
-        assert!(matches!(
-            l.read(&b[1..], "secret"),
-            Err(PathError::TooShort(_))
-        ));
+        assert!(matches!(l.write(&mut b, "secret", 4), Err(PathError::DoesNotFit { width: 2, value: 4, .. })));
+        assert!(matches!(l.read(&b, "sekret"), Err(PathError::NoSuchField { .. })));
+        assert!(matches!(l.read(&b[1..], "secret"), Err(PathError::TooShort(_))));
     }
 
     #[test]
