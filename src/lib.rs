@@ -16,6 +16,7 @@
 //! | [`profile`], [`config`] | device profiles and configuration |
 //! | [`prm`] | PRM layouts |
 //! | [`sys`] | the only unsafe code |
+//! | [`testing`] | a driver in process, for tests, fuzz targets and benches |
 
 pub mod cli;
 pub mod cmdif;
@@ -28,5 +29,6 @@ pub mod prm;
 pub mod profile;
 pub mod run;
 pub mod sys;
+pub mod testing;
 pub mod trace;
 pub mod transport;

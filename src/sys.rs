@@ -28,9 +28,7 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence,
-};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 /// Why an access to a [`Mapping`] was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -589,12 +587,7 @@ pub fn send_wait(socket: BorrowedFd<'_>, buf: &[u8], fds: &[BorrowedFd<'_>]) -> 
     send_flags(socket, buf, fds, 0)
 }
 
-fn send_flags(
-    socket: BorrowedFd<'_>,
-    buf: &[u8],
-    fds: &[BorrowedFd<'_>],
-    flags: libc::c_int,
-) -> io::Result<usize> {
+fn send_flags(socket: BorrowedFd<'_>, buf: &[u8], fds: &[BorrowedFd<'_>], flags: libc::c_int) -> io::Result<usize> {
     // Room for more than MAX_FDS, so that a test client can send too many.
     let mut control = [0u64; 4 * CONTROL_WORDS];
     let mut iov = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
@@ -684,9 +677,8 @@ impl SignalFd {
     pub fn take(&self) -> io::Result<Option<i32>> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
         // SAFETY: the buffer has the size passed and any bytes are a valid siginfo.
-        let got = unsafe {
-            libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size_of::<libc::signalfd_siginfo>())
-        };
+        let got =
+            unsafe { libc::read(self.0.as_raw_fd(), info.as_mut_ptr().cast(), size_of::<libc::signalfd_siginfo>()) };
         if got < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };

@@ -1,1 +1,21 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! The PCI function: configuration space, BAR 0, interrupts, events, object tables, reset.
+//!
+//! [`Function`] is what a VMM attaches. It owns everything and is deterministic: time comes from a
+//! [`clock::Clock`], work is done in [`Function::work`] in bounded portions.
+
+pub mod capabilities;
+pub mod clock;
+pub mod config_space;
+pub mod devx;
+pub mod eq;
+pub mod function;
+pub mod hca;
+pub mod init_segment;
+pub mod irq;
+pub mod memic;
+pub mod objects;
+pub mod page_list;
+pub mod pages;
+pub mod uar;
+
+pub use function::Function;

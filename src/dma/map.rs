@@ -512,7 +512,10 @@ mod tests {
         assert_eq!(map.read(Iova(0x1004), &mut [0]), Ok(()));
         assert_eq!(map.read(Iova(0x2004), &mut [0]), Err(DmaError::WriteOnly { at: Iova(0x2004) }));
         assert_eq!(map.read(Iova(0x1fff), &mut [0; 2]), Err(DmaError::WriteOnly { at: Iova(0x2000) }));
-        assert_eq!(map.compare_exchange_u64(Iova(0x2000), [0; 8], [1; 8]), Err(DmaError::WriteOnly { at: Iova(0x2000) }));
+        assert_eq!(
+            map.compare_exchange_u64(Iova(0x2000), [0; 8], [1; 8]),
+            Err(DmaError::WriteOnly { at: Iova(0x2000) })
+        );
         assert_eq!(map.write(Iova(0x2004), &[1]), Ok(()));
     }
 

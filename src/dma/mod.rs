@@ -4,11 +4,13 @@
 //! stream and the attributes of the key it goes through); the bus decides when it lands. Callers never order
 //! accesses by hand, except that the parts of one publication are handed over in order.
 
-
+pub mod bus;
 pub mod map;
 
 use std::fmt;
 
+pub use bus::Bus;
+pub use map::{DmaError, MemoryMap};
 
 /// An I/O virtual address: what the guest's driver writes into contexts and rings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

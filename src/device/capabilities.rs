@@ -1,0 +1,116 @@
+//! Capabilities in force: the profile's, with what the driver set.
+
+use std::collections::BTreeMap;
+
+use super::objects::Kind;
+use crate::cmdif::error::{CmdError, Syndrome};
+use crate::prm::layout::{Kind as FieldKind, Layout};
+use crate::prm::status::Status;
+use crate::profile::caps::layout as cap_layout;
+use crate::profile::{CapMode, Profile};
+
+/// Bytes of a capability area.
+pub const AREA: usize = 4096;
+
+/// Capability type GENERAL.
+pub const GENERAL: u16 = 0x0;
+/// Capability type GENERAL 2.
+pub const GENERAL_2: u16 = 0x20;
+
+/// Capability areas by type.
+#[derive(Debug)]
+pub struct Capabilities {
+    current: BTreeMap<u16, Box<[u8; AREA]>>,
+    max: BTreeMap<u16, Box<[u8; AREA]>>,
+}
+
+impl Capabilities {
+    /// The capabilities of `profile` before a driver set any.
+    pub fn new(profile: &Profile) -> Capabilities {
+        let areas =
+            |mode| profile.cap_types().filter_map(|t| profile.caps(t, mode).map(|area| (t, Box::new(*area)))).collect();
+        Capabilities { current: areas(CapMode::Cur), max: areas(CapMode::Max) }
+    }
+
+    /// The area of a type, current or maximal; `None` if the type is not advertised.
+    pub fn area(&self, cap_type: u16, mode: CapMode) -> Option<&[u8; AREA]> {
+        let areas = match mode {
+            CapMode::Cur => &self.current,
+            CapMode::Max => &self.max,
+        };
+        areas.get(&cap_type).map(Box::as_ref)
+    }
+
+    /// The current value of a field by its PRM name; 0 where the type is not advertised.
+    pub fn get(&self, cap_type: u16, field: &str) -> u64 {
+        let layout = cap_layout(cap_type);
+        debug_assert!(layout.is_some_and(|l| l.find(field).is_some()), "no capability {cap_type:#x} {field}");
+        match (layout, self.current.get(&cap_type)) {
+            (Some(layout), Some(area)) => layout.read(&area[..], field).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// The current value of a GENERAL field by its PRM name.
+    pub fn general(&self, field: &str) -> u64 {
+        self.get(GENERAL, field)
+    }
+
+    /// Sets a type's current values to `wanted`, as SET_HCA_CAP does. No field may exceed its maximum.
+    pub fn set(&mut self, cap_type: u16, wanted: &[u8; AREA], exceeds: Syndrome) -> Result<(), CmdError> {
+        let bad = CmdError::new(Status::BAD_PARAM_ERR, exceeds);
+        let layout = cap_layout(cap_type).ok_or(bad)?;
+        let max = self.max.get(&cap_type).ok_or(bad)?;
+        check(layout, 0, wanted, &max[..]).map_err(|field| {
+            log::warn!(target: "cx10::cmd", "SET_HCA_CAP type {cap_type:#x}: {field} is beyond its maximum");
+            bad
+        })?;
+        self.current.insert(cap_type, Box::new(*wanted));
+        Ok(())
+    }
+
+    /// How many objects of a kind the capabilities allow.
+    pub fn max_objects(&self, kind: Kind) -> u32 {
+        let log = |field| 1u32.checked_shl(self.general(field) as u32).unwrap_or(u32::MAX);
+        match kind {
+            Kind::Eq => match self.general("max_num_eqs") as u32 {
+                0 => log("log_max_eq"),
+                count => count,
+            },
+            Kind::Uctx => log("log_max_uctx"),
+            // Bounded by the numbers of the table.
+            Kind::Uar => u32::MAX,
+        }
+    }
+}
+
+/// Names the first number of `wanted` that is greater than in `max`.
+fn check(layout: &'static Layout, base: u32, wanted: &[u8], max: &[u8]) -> Result<(), &'static str> {
+    for field in layout.fields {
+        let at = base + field.offset;
+        match field.kind {
+            FieldKind::Scalar { width } => {
+                let value = |bytes| crate::prm::bits::get(bytes, at, width);
+                if value(wanted) > value(max) {
+                    return Err(field.name);
+                }
+            }
+            FieldKind::Nested(inner) => check(inner, at, wanted, max)?,
+            FieldKind::Array { element, count } => {
+                for i in 0..count {
+                    check(element, at + i * element.bits, wanted, max)?;
+                }
+            }
+            FieldKind::Scalars { width, count } => {
+                for i in 0..count {
+                    let value = |bytes| crate::prm::bits::get(bytes, at + i * width, width);
+                    if value(wanted) > value(max) {
+                        return Err(field.name);
+                    }
+                }
+            }
+            FieldKind::Bytes { .. } | FieldKind::Tail => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Event queues (PRM "Event Queues"; kernel `eq.c`, `struct mlx5_eqe`).
+//!
+//! An entry is written with its owner byte last; then, if the queue is armed, its vector is signalled and the
+//! queue is no longer armed. Arming with a consumer index behind the producer signals at once, so no wake-up is
+//! lost.
+
+use super::irq::Interrupts;
+use super::objects::Charged;
+use super::page_list::PageList;
+use crate::dma::{Bus, StoreClass, Stream};
+use crate::prm::eq::Eqc;
+
+/// Bytes of one entry.
+pub const EQE_SIZE: usize = 64;
+
+const STATE_ARMED: u32 = 0x9;
+const STATE_FIRED: u32 = 0xa;
+/// `eqc.status`: an entry could not be written or there was no room for it.
+const STATUS_WRITE_FAILURE: u32 = 0xa;
+const INDEX_MASK: u32 = 0xff_ffff;
+
+/// What happened to an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is in the queue.
+    Delivered,
+    /// The queue was full or could not be written; the queue is dead.
+    Lost,
+}
+
+/// An event queue.
+#[derive(Debug)]
+pub struct EventQueue {
+    /// The context as the driver wrote it; the indices and states below are the live ones.
+    pub context: Eqc<Vec<u8>>,
+    /// Which event types come here, bit n of the whole for type n.
+    pub event_bitmask: [u64; 4],
+    buffer: PageList,
+    log_size: u32,
+    vector: u32,
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+    failed: bool,
+}
+
+impl Charged for EventQueue {
+    fn extra(&self) -> u64 {
+        8 * self.buffer.pages() as u64
+    }
+}
+
+impl EventQueue {
+    /// A queue of `1 << log_size` entries in `buffer`.
+    pub fn new(context: Eqc<Vec<u8>>, event_bitmask: [u64; 4], buffer: PageList) -> EventQueue {
+        let log_size = context.log_eq_size();
+        let vector = context.intr();
+        let armed = context.st() == STATE_ARMED;
+        EventQueue { context, event_bitmask, buffer, log_size, vector, producer: 0, consumer: 0, armed, failed: false }
+    }
+
+    /// The UAR page that its doorbells come through.
+    pub fn uar(&self) -> u32 {
+        self.context.uar_page()
+    }
+
+    /// Its pages, as a query returns them.
+    pub fn pas(&self) -> Vec<u8> {
+        self.buffer.to_pas()
+    }
+
+    /// Whether events of `event_type` come here.
+    pub fn takes(&self, event_type: u8) -> bool {
+        self.event_bitmask[usize::from(event_type) / 64] >> (event_type % 64) & 1 != 0
+    }
+
+    /// The context with the live state, as a query returns it.
+    pub fn queried(&self) -> Eqc<Vec<u8>> {
+        let mut context = self.context.clone();
+        context.set_status(if self.failed { STATUS_WRITE_FAILURE } else { 0 });
+        context.set_st(if self.armed { STATE_ARMED } else { STATE_FIRED });
+        context.set_consumer_counter(self.consumer & INDEX_MASK);
+        context.set_producer_counter(self.producer & INDEX_MASK);
+        context
+    }
+
+    fn occupancy(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & INDEX_MASK
+    }
+
+    /// Writes an event of `event_type` with its 28 bytes of data, and signals the vector if armed.
+    pub fn post(
+        &mut self,
+        eqn: u32,
+        event_type: u8,
+        sub_type: u8,
+        data: &[u8; 28],
+        bus: &mut Bus,
+        irq: &mut Interrupts,
+    ) -> Posted {
+        if self.failed {
+            return Posted::Lost;
+        }
+        if self.occupancy() >= 1 << self.log_size {
+            log::warn!(target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
+            self.failed = true;
+            return Posted::Lost;
+        }
+        let slot = u64::from(self.producer & ((1 << self.log_size) - 1));
+        let mut eqe = [0; EQE_SIZE];
+        eqe[1] = event_type;
+        eqe[3] = sub_type;
+        eqe[0x20..0x3c].copy_from_slice(data);
+        eqe[0x3f] = (self.producer >> self.log_size & 1) as u8;
+        let stored = match self.buffer.entry(slot * EQE_SIZE as u64, EQE_SIZE as u64) {
+            Some(at) => bus.publish(StoreClass::Eqe, Stream::Eq(eqn), at, &eqe).is_ok(),
+            None => false,
+        };
+        if !stored {
+            log::warn!(target: "cx10::eq", "eqn={eqn:#x}: entry {slot} cannot be written");
+            self.failed = true;
+            return Posted::Lost;
+        }
+        self.producer = self.producer.wrapping_add(1) & INDEX_MASK;
+        if self.armed {
+            self.armed = false;
+            irq.raise(self.vector);
+        }
+        Posted::Delivered
+    }
+
+    /// The driver moved its consumer index and perhaps armed the queue.
+    pub fn doorbell(&mut self, ci: u32, arm: bool, irq: &mut Interrupts) {
+        self.consumer = ci & INDEX_MASK;
+        if !arm {
+            return;
+        }
+        // A consumer index ahead of the producer is the guest's mistake; it reads as a full lap of pending events.
+        if self.occupancy() != 0 {
+            self.armed = false;
+            irq.raise(self.vector);
+        } else {
+            self.armed = true;
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The function that a VMM attaches: dispatch of accesses, bounded work, reset, and the summary of a run.
+
+use super::clock::Clock;
+use super::config_space::{CONFIG_SIZE, ConfigSpace, Identity, Vpd};
+use super::eq::Posted;
+use super::hca::{Event, Hca};
+use super::init_segment::{self, Effect, FirmwareVersion, InitSegment, NicInterface};
+use super::irq::Interrupts;
+use super::memic;
+use super::uar::{self, Doorbell};
+use crate::cmdif::{self, error, queue};
+use crate::dma::{Bus, Iova};
+use crate::prm::eq::PagesReqEvent;
+use crate::prm::status::Delivery;
+use crate::profile::Profile;
+use crate::trace::{CommandRecord, Event as TraceEvent, RunSummary, Trace};
+
+/// Size of BAR 0: registers, UAR pages, device memory.
+pub const BAR0_SIZE: u64 = 32 << 20;
+/// Offset of the MSI-X table in BAR 0. QEMU keeps the table; the function never sees accesses to it.
+pub const MSIX_TABLE: u32 = 0x4000;
+/// Offset of the MSI-X pending bits in BAR 0; they read 0, pending interrupts live in the VMM.
+pub const MSIX_PBA: u32 = 0x5000;
+/// First UAR page that is handed out; below are registers and the MSI-X structures.
+pub const FIRST_UAR: u32 = 16;
+/// One past the last UAR page.
+pub const END_UAR: u32 = 4096;
+
+/// Event types that the function itself makes.
+const EVENT_COMMAND: u8 = 0x0a;
+const EVENT_PAGE_REQUEST: u8 = 0x0b;
+
+/// Commands that one portion of work runs at most.
+const COMMANDS_PER_PORTION: usize = 4;
+/// Events that one portion of work delivers at most.
+const EVENTS_PER_PORTION: usize = 64;
+
+/// Why the function is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetKind {
+    /// The VMM's machine reset.
+    Vmm,
+    /// The guest's function-level reset.
+    FunctionLevel,
+    /// The driver's software reset through the initialization segment.
+    Software,
+}
+
+impl ResetKind {
+    fn name(self) -> &'static str {
+        match self {
+            ResetKind::Vmm => "vmm",
+            ResetKind::FunctionLevel => "flr",
+            ResetKind::Software => "sw-reset",
+        }
+    }
+}
+
+/// What is left to do after a portion of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// More work is ready now.
+    pub more: bool,
+}
+
+/// The PCI function.
+pub struct Function {
+    clock: Box<dyn Clock>,
+    config: ConfigSpace,
+    segment: InitSegment,
+    irq: Interrupts,
+    bus: Bus,
+    hca: Hca,
+    command_queue: Option<Iova>,
+    command_doorbell: u32,
+    doorbell_halves: uar::Partial,
+    trace: Trace,
+    summary: RunSummary,
+}
+
+fn identity(profile: &Profile) -> Identity {
+    let pci = &profile.pci;
+    Identity {
+        vendor_id: pci.vendor_id,
+        device_id: pci.device_id,
+        revision: pci.revision,
+        class: 0x02_0000,
+        subsystem_vendor_id: pci.subsystem_vendor_id,
+        subsystem_id: pci.subsystem_id,
+        bar0_size: BAR0_SIZE,
+        msix_vectors: pci.msix_vectors,
+        msix_table: MSIX_TABLE,
+        msix_pba: MSIX_PBA,
+        link_speed: pci.link_speed.encoding(),
+        link_width: pci.link_width,
+        relaxed_ordering: pci.relaxed_ordering,
+        serial_number: u64::from_be_bytes(pci.serial_number.0),
+        vpd: Vpd {
+            product: pci.vpd_product.clone(),
+            part_number: pci.vpd_part_number.clone(),
+            engineering_level: pci.vpd_revision.clone(),
+            serial_number: pci.vpd_serial.clone(),
+        },
+    }
+}
+
+impl Function {
+    /// A function as `profile` describes it, just powered on.
+    pub fn new(profile: Profile, clock: Box<dyn Clock>, trace: Trace) -> Function {
+        let version = profile.firmware.version;
+        let version = FirmwareVersion { major: version.major, minor: version.minor, sub: version.subminor };
+        let mut summary = RunSummary::new();
+        summary.profile = profile.name.clone();
+        summary.pci_id = format!("{:04x}:{:04x}", profile.pci.vendor_id, profile.pci.device_id);
+        summary.firmware = format!("{}.{}.{:04}", version.major, version.minor, version.sub);
+        summary.config = profile.to_json(false);
+        Function {
+            clock,
+            config: ConfigSpace::new(identity(&profile)),
+            segment: InitSegment::new(version, u32::from(profile.pci.device_id)),
+            irq: Interrupts::new(profile.pci.msix_vectors),
+            bus: Bus::new(),
+            hca: Hca::new(profile),
+            command_queue: None,
+            command_doorbell: 0,
+            doorbell_halves: uar::Partial::default(),
+            trace,
+            summary,
+        }
+    }
+
+    /// The VMM's maps, to change them.
+    pub fn bus_mut(&mut self) -> &mut Bus {
+        &mut self.bus
+    }
+
+    /// Interrupts.
+    pub fn irq(&self) -> &Interrupts {
+        &self.irq
+    }
+
+    /// Interrupts, to connect them.
+    pub fn irq_mut(&mut self) -> &mut Interrupts {
+        &mut self.irq
+    }
+
+    /// All state behind commands.
+    pub fn hca(&self) -> &Hca {
+        &self.hca
+    }
+
+    /// The trace that events go to.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The summary of the run so far.
+    pub fn summary(&self) -> RunSummary {
+        let mut summary = self.summary.clone();
+        summary.keys = self.hca.keys.clone();
+        summary.objects_alive =
+            self.hca.census().into_iter().map(|(kind, count)| (format!("{kind:?}"), count as u64)).collect();
+        let pages = self.hca.objects.pages.counters();
+        summary.pages.given = pages.given;
+        summary.pages.reclaimed = pages.returned;
+        summary.pages.dropped_by_reset = pages.reset;
+        summary.pages.held = pages.lent;
+        summary.interrupts = self.irq.counters().0;
+        summary
+    }
+
+    /// A VMM attached.
+    pub fn vmm_attached(&mut self) {
+        self.summary.vmms += 1;
+        self.trace.event(self.clock.now(), &TraceEvent::Vmm { change: "attached" });
+    }
+
+    /// Reads configuration space.
+    pub fn config_read(&self, offset: u64, buf: &mut [u8]) {
+        self.config.read(offset, buf);
+    }
+
+    /// Writes configuration space.
+    pub fn config_write(&mut self, offset: u64, data: &[u8]) {
+        let effect = self.config.write(offset, data);
+        if effect.function_level_reset {
+            self.reset(ResetKind::FunctionLevel);
+        }
+        self.bus.set_bus_master(self.config.bus_master());
+    }
+
+    /// Size of configuration space.
+    pub fn config_size(&self) -> u64 {
+        CONFIG_SIZE as u64
+    }
+
+    /// Reads BAR 0. With memory space disabled everything reads all ones.
+    pub fn bar_read(&mut self, offset: u64, buf: &mut [u8]) {
+        buf.fill(0);
+        if !self.config.memory_enabled() {
+            buf.fill(0xff);
+        } else if offset < init_segment::SIZE {
+            self.segment.read(offset, buf, self.clock.now());
+        } else if let Some(at) = offset.checked_sub(memic::BAR_OFFSET) {
+            self.hca.memic.read(at, buf);
+        }
+    }
+
+    /// Writes BAR 0.
+    pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
+        if !self.config.memory_enabled() {
+            return;
+        }
+        if offset < init_segment::SIZE {
+            let mut effects = [None; 4];
+            let mut next = effects.iter_mut();
+            self.segment.write(offset, data, |effect| {
+                if let Some(slot) = next.next() {
+                    *slot = Some(effect);
+                }
+            });
+            effects.into_iter().flatten().for_each(|effect| self.segment_effect(effect));
+        } else if let Some(at) = offset.checked_sub(memic::BAR_OFFSET) {
+            self.hca.memic.write(at, data);
+        } else {
+            self.uar_write(offset, data);
+        }
+    }
+
+    fn segment_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::CommandQueue(_, NicInterface::SoftwareReset) => {
+                self.reset(ResetKind::Software);
+                self.segment.set_nic_interface(NicInterface::Disabled);
+            }
+            Effect::CommandQueue(address, NicInterface::Full) => {
+                if self.segment.nic_interface() != NicInterface::Full {
+                    // A driver takes over after a fast teardown: the function starts from nothing.
+                    self.hca.reset();
+                }
+                self.segment.set_nic_interface(NicInterface::Full);
+                self.command_queue = Some(Iova(address));
+                self.command_doorbell = 0;
+            }
+            Effect::CommandQueue(_, requested) => {
+                self.hca.quiesce();
+                self.command_doorbell = 0;
+                self.segment.set_nic_interface(requested);
+            }
+            Effect::CommandDoorbell(slots) => {
+                if self.segment.nic_interface() == NicInterface::Full {
+                    self.command_doorbell |= slots;
+                }
+            }
+        }
+    }
+
+    fn uar_write(&mut self, offset: u64, data: &[u8]) {
+        let Ok(page) = u32::try_from(offset / uar::PAGE) else { return };
+        if self.hca.objects.uars.get(page).is_none() {
+            let first = self.summary.unimplemented_doorbell("unallocated UAR");
+            if first {
+                log::warn!(target: "cx10::uar", "write of {} bytes at {offset:#x}: no UAR there", data.len());
+            }
+            return;
+        }
+        let Some(doorbell) = uar::decode(offset % uar::PAGE, data, &mut self.doorbell_halves) else {
+            return;
+        };
+        match doorbell {
+            Doorbell::Eq { eqn, ci, arm } => {
+                if let Some(entry) = self.hca.objects.eqs.get_mut(eqn).filter(|e| e.object.uar() == page) {
+                    entry.object.doorbell(ci, arm, &mut self.irq);
+                }
+            }
+            Doorbell::CqArm { .. } | Doorbell::Send { .. } => self.queue_doorbell(page, doorbell),
+        }
+    }
+
+    /// Doorbells of queues whose work is not modelled yet: said once, never answered.
+    fn queue_doorbell(&mut self, page: u32, doorbell: Doorbell) {
+        let name = match doorbell {
+            Doorbell::CqArm { .. } => return,
+            Doorbell::Send { .. } => "send queue",
+            Doorbell::Eq { .. } => "event queue",
+        };
+        if self.summary.unimplemented_doorbell(name) {
+            log::warn!(target: "cx10::uar", "{name} doorbell through UAR {page:#x} is not served: {doorbell:?}");
+        }
+    }
+
+    /// Returns the function to its power-on state. Interrupt connections and memory maps belong to the VMM and
+    /// stay.
+    pub fn reset(&mut self, kind: ResetKind) {
+        log::info!(target: "cx10::device", "reset: {}", kind.name());
+        self.summary.reset(kind.name());
+        self.trace.event(self.clock.now(), &TraceEvent::Reset { kind: kind.name() });
+        self.hca.reset();
+        self.segment.reset();
+        self.command_queue = None;
+        self.command_doorbell = 0;
+        self.doorbell_halves = uar::Partial::default();
+        if kind != ResetKind::Software {
+            self.config.reset();
+            self.bus.set_bus_master(false);
+        }
+    }
+
+    /// Does a bounded portion of work.
+    pub fn work(&mut self) -> Progress {
+        for _ in 0..COMMANDS_PER_PORTION {
+            if self.command_doorbell == 0 {
+                break;
+            }
+            let slot = self.command_doorbell.trailing_zeros();
+            self.command_doorbell &= !(1 << slot);
+            self.command(slot as u8);
+        }
+        for _ in 0..EVENTS_PER_PORTION {
+            let Some(event) = self.hca.next_event() else { break };
+            self.deliver(event);
+        }
+        Progress { more: self.command_doorbell != 0 || self.hca.has_events() }
+    }
+
+    fn command(&mut self, slot: u8) {
+        let Some(queue) = self.command_queue else { return };
+        let checksum = self.hca.block_signatures();
+        let delivery = match queue::fetch(&mut self.bus, queue, slot, checksum) {
+            queue::Fetched::Nothing => return,
+            queue::Fetched::Undelivered { status, .. } => {
+                let record = CommandRecord {
+                    time_ns: self.clock.now(),
+                    slot,
+                    token: 0,
+                    input: &[],
+                    output: &[],
+                    delivery: status.0,
+                };
+                self.trace.command(&record);
+                status
+            }
+            queue::Fetched::Command(request) => self.run_command(*request),
+        };
+        if delivery != Delivery::OK {
+            self.summary.delivery_error(&delivery.to_string());
+        }
+        self.command_event(slot);
+    }
+
+    fn run_command(&mut self, request: queue::Request) -> Delivery {
+        let now = self.clock.now();
+        let (opcode, ..) = cmdif::header(&request.input);
+        let (output, result) = cmdif::run(&mut self.hca, &mut self.bus, &mut self.irq, now, &request.input);
+        let name = opcode.to_string();
+        match &result {
+            Ok(()) => {
+                log::debug!(target: "cx10::cmd", "{name}: OK");
+                self.summary.command(&name, 0, "", 0, "");
+            }
+            Err(error) => {
+                log::debug!(target: "cx10::cmd", "{name}: {error}");
+                let meaning = error::meaning(error.syndrome.0).unwrap_or_default();
+                self.summary.command(&name, error.status.0, &error.status.to_string(), error.syndrome.0, meaning);
+                if error.syndrome == error::common::UNKNOWN_OPCODE && self.summary.unimplemented_opcode(&name) {
+                    log::warn!(target: "cx10::cmd", "{name} is not implemented");
+                }
+            }
+        }
+        let (slot, token) = (request.slot, request.token);
+        if !self.trace.enabled() {
+            return request.complete(&mut self.bus, output);
+        }
+        let input = request.input.clone();
+        let delivery = request.complete(&mut self.bus, output.clone());
+        self.trace.command(&CommandRecord {
+            time_ns: now,
+            slot,
+            token,
+            input: &input,
+            output: &output,
+            delivery: delivery.0,
+        });
+        delivery
+    }
+
+    /// Tells the driver that `slot` completed, if it wants to know by event.
+    fn command_event(&mut self, slot: u8) {
+        if let Some(eqn) = self.hca.queue_for(EVENT_COMMAND) {
+            let mut data = [0; 28];
+            data[..4].copy_from_slice(&(1u32 << slot).to_be_bytes());
+            self.deliver(Event { event_type: EVENT_COMMAND, sub_type: 0, data, eqn: Some(eqn) });
+        }
+        if self.hca.queue_for(EVENT_PAGE_REQUEST).is_some() {
+            if let Some(pages) = self.hca.objects.pages.request() {
+                let mut event = PagesReqEvent::zeroed();
+                event.set_num_pages(pages as u32);
+                let mut data = [0; 28];
+                data.copy_from_slice(event.as_bytes());
+                self.hca.raise(Event { event_type: EVENT_PAGE_REQUEST, sub_type: 0, data, eqn: None });
+            }
+        }
+    }
+
+    fn deliver(&mut self, event: Event) {
+        let Some(eqn) = event.eqn.or_else(|| self.hca.queue_for(event.event_type)) else {
+            self.hca.event_without_queue(&event);
+            return;
+        };
+        let Some(entry) = self.hca.objects.eqs.get_mut(eqn) else {
+            self.hca.event_without_queue(&event);
+            return;
+        };
+        let posted =
+            entry.object.post(eqn, event.event_type, event.sub_type, &event.data, &mut self.bus, &mut self.irq);
+        if posted == Posted::Delivered {
+            let (event_type, sub_type) = (event.event_type, event.sub_type);
+            self.trace.event(self.clock.now(), &TraceEvent::Eqe { eqn, event_type, sub_type });
+        } else {
+            self.summary.dma_error("event lost");
+        }
+    }
+}

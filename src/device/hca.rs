@@ -1,0 +1,260 @@
+//! The host channel adapter: all state behind the command interface.
+
+use std::collections::VecDeque;
+
+use super::capabilities::Capabilities;
+use super::memic::DeviceMemory;
+use super::objects::{Kind, Objects};
+use super::pages::{Demand, Pages};
+use crate::profile::Profile;
+use crate::trace::report::Keys;
+
+/// Life of the HCA between ENABLE_HCA and DISABLE_HCA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not enabled.
+    Disabled,
+    /// Enabled: pages, capabilities, registers.
+    Enabled,
+    /// Initialized: objects.
+    Running,
+}
+
+/// What moves the HCA from phase to phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// ENABLE_HCA.
+    Enable,
+    /// INIT_HCA.
+    Init,
+    /// TEARDOWN_HCA.
+    Teardown,
+    /// DISABLE_HCA.
+    Disable,
+    /// Any reset.
+    Reset,
+}
+
+impl Phase {
+    /// The phase after `transition`, or `None` where the PRM does not allow it.
+    pub fn step(self, transition: Transition) -> Option<Phase> {
+        use Phase::{Disabled, Enabled, Running};
+        match (self, transition) {
+            (_, Transition::Reset) => Some(Disabled),
+            (Disabled, Transition::Enable) => Some(Enabled),
+            (Enabled, Transition::Init) => Some(Running),
+            (Running, Transition::Teardown) => Some(Enabled),
+            (Enabled, Transition::Disable) => Some(Disabled),
+            _ => None,
+        }
+    }
+}
+
+/// An asynchronous event on its way to an event queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Event type.
+    pub event_type: u8,
+    /// Event sub-type.
+    pub sub_type: u8,
+    /// The event's data.
+    pub data: [u8; 28],
+    /// A particular queue, or whichever takes the type.
+    pub eqn: Option<u32>,
+}
+
+/// Events that wait for a queue are bounded; a guest that makes more than this before any is delivered loses them.
+const MAX_EVENTS: usize = 4096;
+
+/// All state behind the command interface.
+#[derive(Debug)]
+pub struct Hca {
+    phase: Phase,
+    /// Capabilities, current and maximal.
+    pub caps: Capabilities,
+    /// Every object.
+    pub objects: Objects,
+    /// Interface step sequence id that the driver chose.
+    pub issi: u16,
+    /// The profile that the function was made from.
+    pub profile: Profile,
+    /// Driver name and version, if it told.
+    pub driver_version: String,
+    /// Device memory behind BAR 0.
+    pub memic: DeviceMemory,
+    /// Keys created and refused; part of the report.
+    pub keys: Keys,
+    events: VecDeque<Event>,
+    events_lost: u64,
+    internal_error: bool,
+}
+
+fn new_objects(profile: &Profile, caps: &Capabilities) -> Objects {
+    let demand = Demand { boot: profile.pages.boot, init: profile.pages.init };
+    Objects::new(Pages::new(demand), |kind| caps.max_objects(kind))
+}
+
+impl Hca {
+    /// A disabled HCA as `profile` describes it.
+    pub fn new(profile: Profile) -> Hca {
+        let caps = Capabilities::new(&profile);
+        Hca {
+            phase: Phase::Disabled,
+            objects: new_objects(&profile, &caps),
+            caps,
+            issi: 0,
+            profile,
+            driver_version: String::new(),
+            memic: DeviceMemory::new(),
+            keys: Keys::default(),
+            events: VecDeque::new(),
+            events_lost: 0,
+            internal_error: false,
+        }
+    }
+
+    /// The present phase.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Moves to the next phase; `false` if the PRM does not allow it now.
+    pub fn step(&mut self, transition: Transition) -> bool {
+        let Some(next) = self.phase.step(transition) else {
+            return false;
+        };
+        log::debug!(target: "cx10::hca", "{:?} -> {next:?} by {transition:?}", self.phase);
+        self.phase = next;
+        match transition {
+            Transition::Init => {
+                // Limits follow the capabilities that the driver chose.
+                let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
+                self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
+            }
+            Transition::Teardown => self.forget_objects(),
+            Transition::Disable => {
+                self.caps = Capabilities::new(&self.profile);
+                self.issi = 0;
+            }
+            Transition::Enable | Transition::Reset => {}
+        }
+        true
+    }
+
+    fn forget_objects(&mut self) {
+        let census = self.objects.census();
+        if !census.is_empty() {
+            log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
+        }
+        self.objects.clear();
+        self.events.clear();
+    }
+
+    /// Returns to the state after power-on; pages are forgotten, the driver owns them again.
+    pub fn reset(&mut self) {
+        self.step(Transition::Reset);
+        self.objects.clear();
+        self.objects.pages.reset();
+        self.events.clear();
+        self.caps = Capabilities::new(&self.profile);
+        self.issi = 0;
+        self.driver_version.clear();
+        self.memic.reset();
+        self.internal_error = false;
+    }
+
+    /// Stops everything at once, as disabling the interface does: objects and events are gone, pages stay lent.
+    pub fn quiesce(&mut self) {
+        if self.phase == Phase::Running {
+            self.step(Transition::Teardown);
+        }
+        self.events.clear();
+    }
+
+    /// Whether mailbox signatures are in force.
+    pub fn block_signatures(&self) -> bool {
+        const ENABLED: u64 = 3;
+        self.caps.general("cmdif_checksum") == ENABLED
+    }
+
+    /// Whether the function stopped serving commands after an internal error.
+    pub fn internal_error(&self) -> bool {
+        self.internal_error
+    }
+
+    /// Enters internal error: commands are answered so until the next reset.
+    pub fn set_internal_error(&mut self) {
+        self.internal_error = true;
+    }
+
+    /// Whether `uid` names a user context.
+    pub fn user_context_exists(&self, uid: u16) -> bool {
+        self.objects.uctxs.get(u32::from(uid)).is_some()
+    }
+
+    /// Queues an event; it is delivered after the command that caused it has completed.
+    pub fn raise(&mut self, event: Event) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events_lost += 1;
+            return;
+        }
+        self.events.push_back(event);
+    }
+
+    /// The next event to deliver.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether events wait.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Events that were lost because too many waited or no queue takes their type.
+    pub fn events_lost(&self) -> u64 {
+        self.events_lost
+    }
+
+    /// Counts an event that no queue takes.
+    pub fn event_without_queue(&mut self, event: &Event) {
+        self.events_lost += 1;
+        log::debug!(target: "cx10::eq", "no event queue takes type {:#x}", event.event_type);
+    }
+
+    /// The event queue that takes `event_type`.
+    pub fn queue_for(&self, event_type: u8) -> Option<u32> {
+        self.objects.eqs.iter().find(|(_, entry)| entry.object.takes(event_type)).map(|(eqn, _)| eqn)
+    }
+
+    /// Objects alive by kind.
+    pub fn census(&self) -> std::collections::BTreeMap<Kind, usize> {
+        self.objects.census()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_phase_changes_of_the_prm_are_allowed() {
+        use Phase::{Disabled, Enabled, Running};
+        use Transition::{Disable, Enable, Init, Reset, Teardown};
+        let allowed = [
+            (Disabled, Enable, Enabled),
+            (Enabled, Init, Running),
+            (Running, Teardown, Enabled),
+            (Enabled, Disable, Disabled),
+            (Disabled, Reset, Disabled),
+            (Enabled, Reset, Disabled),
+            (Running, Reset, Disabled),
+        ];
+        for phase in [Disabled, Enabled, Running] {
+            for transition in [Enable, Init, Teardown, Disable, Reset] {
+                let expected = allowed.iter().find(|(p, t, _)| (*p, *t) == (phase, transition)).map(|a| a.2);
+                assert_eq!(phase.step(transition), expected, "{phase:?} {transition:?}");
+            }
+        }
+    }
+}

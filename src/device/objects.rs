@@ -1,0 +1,318 @@
+//! Typed object tables with reference counts.
+//!
+//! Every object of the command interface lives in one [`Table`]. An object names the objects that it depends on;
+//! those cannot be destroyed while it lives. Objects belong to a user context (`uid`): a command with a uid may
+//! only use its own objects and those that the driver shares (uid 0xffff, `MLX5_SHARED_RESOURCE_UID`); uid 0 is
+//! the driver itself and may use all.
+
+use std::collections::BTreeMap;
+
+use super::devx::UserContext;
+use super::eq::EventQueue;
+use super::pages::Pages;
+use super::uar::Uar;
+use crate::cmdif::error::{CmdError, objects as syn};
+use crate::prm::status::Status;
+
+/// The uid of objects that every user context may use.
+pub const SHARED_UID: u16 = 0xffff;
+
+/// A reference to an object of any kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjRef {
+    /// Which table.
+    pub kind: Kind,
+    /// The object's number in it.
+    pub id: u32,
+}
+
+/// A table entry: the object and who uses it.
+#[derive(Debug)]
+pub struct Entry<T> {
+    /// The object.
+    pub object: T,
+    /// The user context that owns it; 0 is the driver.
+    pub uid: u16,
+    refs: u32,
+    deps: Vec<ObjRef>,
+    charged: u64,
+}
+
+impl<T> Entry<T> {
+    /// How many objects depend on this one.
+    pub fn refs(&self) -> u32 {
+        self.refs
+    }
+
+    /// The objects that this one depends on.
+    pub fn deps(&self) -> &[ObjRef] {
+        &self.deps
+    }
+}
+
+/// Objects of one kind by number.
+#[derive(Debug)]
+pub struct Table<T> {
+    entries: BTreeMap<u32, Entry<T>>,
+    first: u32,
+    end: u32,
+    next: u32,
+    max: u32,
+}
+
+impl<T> Table<T> {
+    /// A table that hands out the numbers `first..end`, at most `max` at a time.
+    pub fn new(first: u32, end: u32, max: u32) -> Table<T> {
+        assert!(first < end, "an object table without numbers");
+        Table { entries: BTreeMap::new(), first, end, next: first, max: max.min(end - first) }
+    }
+
+    /// How many objects exist.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no object exists.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The object with this number.
+    pub fn get(&self, id: u32) -> Option<&Entry<T>> {
+        self.entries.get(&id)
+    }
+
+    /// The object with this number, to change it.
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut Entry<T>> {
+        self.entries.get_mut(&id)
+    }
+
+    /// All objects in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry<T>)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    /// All objects in the order of their numbers, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Entry<T>)> {
+        self.entries.iter_mut().map(|(id, entry)| (*id, entry))
+    }
+
+    /// The next free number. Numbers are reused as late as possible, so that a stale number is noticed.
+    fn free_id(&self) -> Option<u32> {
+        if self.entries.len() >= self.max as usize {
+            return None;
+        }
+        let vacant = |range: std::ops::Range<u32>| {
+            let mut candidate = range.start;
+            for (id, _) in self.entries.range(range.clone()) {
+                if *id != candidate {
+                    break;
+                }
+                candidate += 1;
+            }
+            (candidate < range.end).then_some(candidate)
+        };
+        vacant(self.next..self.end).or_else(|| vacant(self.first..self.next))
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.next = self.first;
+    }
+}
+
+/// An object that lives in one of the tables of [`Objects`].
+pub trait Object: Charged + Sized {
+    /// Its kind.
+    const KIND: Kind;
+    /// Its table.
+    fn table(objects: &Objects) -> &Table<Self>;
+    /// Its table, to change it.
+    fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
+}
+
+/// Context memory of the object that is not the same for all of its kind, in bytes: translation entries, lists.
+pub trait Charged {
+    /// Bytes beyond the fixed context.
+    fn extra(&self) -> u64 {
+        0
+    }
+}
+
+/// Context memory of one object, in bytes; about what a real part takes for its context and its share of the
+/// tables that lead to it.
+pub const CONTEXT_BYTES: u64 = 256;
+
+macro_rules! objects {
+    ($($field:ident: $type:ty = $kind:ident, $first:literal .. $end:literal;)*) => {
+        /// Kinds of objects.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "the names are the PRM's")]
+        pub enum Kind {
+            $($kind,)*
+        }
+
+        /// All object tables of the function.
+        #[derive(Debug)]
+        pub struct Objects {
+            /// The memory that the driver lent; every object is charged for its context.
+            pub pages: Pages,
+            $(#[doc = concat!("Objects of kind `", stringify!($kind), "`.")] pub $field: Table<$type>,)*
+        }
+
+        $(impl Object for $type {
+            const KIND: Kind = Kind::$kind;
+            fn table(objects: &Objects) -> &Table<Self> {
+                &objects.$field
+            }
+            fn table_mut(objects: &mut Objects) -> &mut Table<Self> {
+                &mut objects.$field
+            }
+        })*
+
+        impl Objects {
+            /// Empty tables; `max` gives the number of objects of a kind that the capabilities allow.
+            pub fn new(pages: Pages, max: impl Fn(Kind) -> u32) -> Objects {
+                Objects { pages, $($field: Table::new($first, $end, max(Kind::$kind)),)* }
+            }
+
+            /// Forgets every object, as a teardown does.
+            pub fn clear(&mut self) {
+                $(
+                    let charged = self.$field.iter().map(|(_, entry)| entry.charged).sum();
+                    self.pages.refund(charged);
+                    self.$field.clear();
+                )*
+            }
+
+            /// How many objects of each kind exist; kinds without any are left out.
+            pub fn census(&self) -> BTreeMap<Kind, usize> {
+                let mut census = BTreeMap::new();
+                $(if !self.$field.is_empty() {
+                    census.insert(Kind::$kind, self.$field.len());
+                })*
+                census
+            }
+
+            /// Every object that `uid` owns.
+            pub fn owned_by(&self, uid: u16) -> Vec<ObjRef> {
+                let mut owned = Vec::new();
+                $(owned.extend(self.$field.iter().filter(|(_, e)| e.uid == uid)
+                    .map(|(id, _)| ObjRef { kind: Kind::$kind, id }));)*
+                owned
+            }
+
+            fn head(&mut self, object: ObjRef) -> Option<(u16, &mut u32)> {
+                match object.kind {
+                    $(Kind::$kind => self.$field.get_mut(object.id).map(|e| (e.uid, &mut e.refs)),)*
+                }
+            }
+        }
+    };
+}
+/// Whether a command with `uid` may use an object of `owner`.
+pub fn may_use(uid: u16, owner: u16) -> bool {
+    uid == 0 || owner == uid || owner == SHARED_UID
+}
+
+impl Objects {
+    /// Creates an object that depends on `deps` and returns its number.
+    pub fn create<T: Object>(&mut self, uid: u16, object: T, deps: &[ObjRef]) -> Result<u32, CmdError> {
+        let id = T::table(self).free_id().ok_or(CmdError::new(Status::LIM_ERR, syn::TABLE_FULL))?;
+        self.create_at(id, uid, object, deps)?;
+        let table = T::table_mut(self);
+        table.next = if id + 1 < table.end { id + 1 } else { table.first };
+        Ok(id)
+    }
+
+    fn create_at<T: Object>(&mut self, id: u32, uid: u16, object: T, deps: &[ObjRef]) -> Result<(), CmdError> {
+        let charged = CONTEXT_BYTES.saturating_add(object.extra());
+        self.pages.charge(charged)?;
+        if let Err(error) = self.acquire(uid, deps) {
+            self.pages.refund(charged);
+            return Err(error);
+        }
+        let entry = Entry { object, uid, refs: 0, deps: deps.to_vec(), charged };
+        T::table_mut(self).entries.insert(id, entry);
+        Ok(())
+    }
+
+    /// The object `id`, if it exists and `uid` may use it.
+    pub fn get<T: Object>(&self, uid: u16, id: u32) -> Result<&T, CmdError> {
+        self.entry::<T>(uid, id).map(|entry| &entry.object)
+    }
+
+    /// The table entry of `id`, if it exists and `uid` may use it.
+    pub fn entry<T: Object>(&self, uid: u16, id: u32) -> Result<&Entry<T>, CmdError> {
+        let entry = T::table(self).get(id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
+        if !may_use(uid, entry.uid) {
+            return Err(CmdError::new(Status::BAD_RES_ERR, syn::NOT_OWNER));
+        }
+        Ok(entry)
+    }
+
+    /// The object `id`, to change it, if it exists and `uid` may use it.
+    pub fn get_mut<T: Object>(&mut self, uid: u16, id: u32) -> Result<&mut T, CmdError> {
+        self.entry::<T>(uid, id)?;
+        T::table_mut(self)
+            .get_mut(id)
+            .map(|entry| &mut entry.object)
+            .ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))
+    }
+
+    /// Destroys the object `id` and lets go of what it depends on; refused while others depend on it.
+    pub fn destroy<T: Object>(&mut self, uid: u16, id: u32) -> Result<T, CmdError> {
+        if self.entry::<T>(uid, id)?.refs > 0 {
+            return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::IN_USE));
+        }
+        let entry =
+            T::table_mut(self).entries.remove(&id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
+        self.release(&entry.deps);
+        self.pages.refund(entry.charged);
+        Ok(entry.object)
+    }
+
+    /// Replaces what the object `id` depends on, as a modify command does. On error nothing has changed.
+    pub fn depend<T: Object>(&mut self, uid: u16, id: u32, deps: &[ObjRef]) -> Result<(), CmdError> {
+        self.entry::<T>(uid, id)?;
+        self.acquire(uid, deps)?;
+        let old = match T::table_mut(self).get_mut(id) {
+            Some(entry) => std::mem::replace(&mut entry.deps, deps.to_vec()),
+            None => deps.to_vec(),
+        };
+        self.release(&old);
+        Ok(())
+    }
+
+    /// Counts one more user of each of `deps`, or of none if one is missing.
+    fn acquire(&mut self, uid: u16, deps: &[ObjRef]) -> Result<(), CmdError> {
+        for (taken, dep) in deps.iter().enumerate() {
+            let error = match self.head(*dep) {
+                Some((owner, refs)) if may_use(uid, owner) => {
+                    *refs += 1;
+                    continue;
+                }
+                Some(_) => CmdError::new(Status::BAD_RES_ERR, syn::DEPENDENCY_NOT_OWNED),
+                None => CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_DEPENDENCY),
+            };
+            self.release(&deps[..taken]);
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, deps: &[ObjRef]) {
+        for dep in deps {
+            match self.head(*dep) {
+                Some((_, refs)) if *refs > 0 => *refs -= 1,
+                _ => debug_assert!(false, "released {dep:?}, which nobody holds"),
+            }
+        }
+    }
+}
+
+objects! {
+    uars: Uar = Uar, 16 .. 4096;
+    eqs: EventQueue = Eq, 1 .. 256;
+    uctxs: UserContext = Uctx, 1 .. 0xfffe;
+}
