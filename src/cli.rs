@@ -1,1 +1,381 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! The command line: definitions and what the small subcommands do.
+//!
+//! One clap model serves parsing, `--help`, the manual pages (`cx10 man`) and the shell completions (`cx10 completions`).
+//! The large subcommands live in [`crate::run`] and [`crate::engine`]; `main.rs` connects them.
+
+pub mod help;
+pub mod show;
+
+use crate::config::{self, ConfigError, Sources};
+use crate::profile::Profile;
+use crate::trace;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// Nothing was refused and nothing failed.
+pub const EXIT_CLEAN: u8 = 0;
+/// Usage or set-up error.
+pub const EXIT_USAGE: u8 = 1;
+/// The guest broke the ordering contract.
+pub const EXIT_CONTRACT: u8 = 2;
+/// Our own checker failed.
+pub const EXIT_INTERNAL: u8 = 3;
+
+/// cx10 emulates an NVIDIA ConnectX-10 NVLink-C2C function (mlx5, 15b3:2101) that QEMU attaches over vfio-user. An unmodified
+/// Linux kernel drives it with mlx5_core, mlx5e and mlx5_ib; memory keys that do not ask for relaxed ordering are refused, as
+/// the hardware refuses them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cx10",
+    version,
+    about = "An emulated ConnectX-10 that holds software to its memory-ordering contract"
+)]
+#[command(long_about, after_long_help = help::TOP, max_term_width = 100)]
+#[command(propagate_version = true, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// Options of every subcommand.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Logging options.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Logging")]
+pub struct LogArgs {
+    /// More log output (-v info, -vv debug: a line per command, -vvv trace)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Less log output (-q errors only, -qq none)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "verbose")]
+    pub quiet: u8,
+    /// Log filter by target, for example `warn,cx10::cmd=debug` [default: $CX10_LOG]
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the device and a Linux guest in QEMU, report what happened
+    #[command(after_long_help = help::RUN)]
+    Run(Box<RunArgs>),
+    /// Serve the device on a vfio-user socket, for a VMM started by hand
+    #[command(after_long_help = help::SERVE)]
+    Serve(ServeArgs),
+    /// Print a trace in readable form, like strace
+    #[command(after_long_help = help::TRACE)]
+    Trace(TraceArgs),
+    /// List and show device profiles and configuration keys
+    #[command(after_long_help = help::PROFILE, subcommand_required = true, arg_required_else_help = true)]
+    Profile(ProfileArgs),
+    /// Print a shell completion script
+    #[command(after_long_help = help::COMPLETIONS)]
+    Completions {
+        /// Shell to complete for
+        shell: clap_complete::Shell,
+    },
+    /// Print a manual page, or write all of them into a directory
+    #[command(after_long_help = help::MAN)]
+    Man {
+        /// Subcommand whose page to print, for example `run` or `profile show` (none: the page of cx10)
+        subcommand: Vec<String>,
+        /// Write the pages of cx10 and all subcommands into this directory instead
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "subcommand")]
+        out: Option<PathBuf>,
+    },
+}
+
+/// Which device: profile, file, overrides.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    /// Device profile: a name of `cx10 profile list`, or the path of a TOML file [default: connectx10-c2c]
+    #[arg(short, long, value_name = "PROFILE", value_hint = ValueHint::FilePath)]
+    pub profile: Option<String>,
+    /// Configuration file (TOML) laid over the profile
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// Set one key, laid over profile and file; may be repeated, the last one wins
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+}
+
+impl DeviceArgs {
+    /// Reads and checks the configuration.
+    pub fn load(&self) -> Result<Profile, ConfigError> {
+        let profile = config::load(&Sources {
+            profile: self.profile.clone(),
+            file: self.config.clone(),
+            sets: self.sets.clone(),
+        })?;
+        for warning in profile.warnings() {
+            log::warn!(target: "cx10::config", "{warning}");
+        }
+        Ok(profile)
+    }
+}
+
+/// What to record.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Records")]
+pub struct RecordArgs {
+    /// Write every command, key and event to a file as JSON lines (read it with `cx10 trace FILE`)
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// Write long page lists and opaque data in full
+    #[arg(long, requires = "trace")]
+    pub trace_full: bool,
+}
+
+impl RecordArgs {
+    /// Opens the trace, if one is wanted.
+    pub fn open(&self, profile: &Profile, syndrome: trace::SyndromeText) -> std::io::Result<trace::Trace> {
+        let Some(path) = &self.trace else { return Ok(trace::Trace::off()) };
+        let header = trace::Header { profile: profile.name.clone(), config: profile.to_json(true) };
+        trace::Trace::to_file(path, &header, trace::Options { full: self.trace_full }, syndrome)
+    }
+}
+
+/// How the guest's CPU is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Accel {
+    /// KVM if it works here, else TCG
+    #[default]
+    Auto,
+    /// KVM, or an error
+    Kvm,
+    /// Emulation
+    Tcg,
+}
+
+/// `cx10 run`.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Device options.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Trace options.
+    #[command(flatten)]
+    pub record: RecordArgs,
+    /// Write the report as JSON
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
+    pub json: Option<PathBuf>,
+    /// Keep what the guest printed on its console
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
+    pub keep_console: Option<PathBuf>,
+    /// Guest kernel: 7.3 or 6.12 (Debian packages), a bzImage, or a kernel build tree
+    #[arg(short, long, value_name = "KERNEL", default_value = "7.3", value_hint = ValueHint::AnyPath, help_heading = "Guest")]
+    pub kernel: String,
+    /// Guest CPUs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255), help_heading = "Guest")]
+    pub smp: u32,
+    /// Guest memory, with suffix M or G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_size, help_heading = "Guest")]
+    pub mem: Size,
+    /// Interactive shell in the guest, on this terminal
+    #[arg(long, help_heading = "Guest", conflicts_with = "guest_command")]
+    pub shell: bool,
+    /// Extra kernel command line
+    #[arg(long, value_name = "TEXT", help_heading = "Guest")]
+    pub append: Option<String>,
+    /// Give up after so many seconds; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "Guest")]
+    pub timeout: u64,
+    /// How to run the guest's CPUs
+    #[arg(long, value_enum, default_value_t, value_name = "HOW", help_heading = "QEMU")]
+    pub accel: Accel,
+    /// QEMU to use [default: one on PATH that has vfio-user-pci, else a packaged one]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath, help_heading = "QEMU")]
+    pub qemu: Option<PathBuf>,
+    /// Print the effective configuration as TOML and exit
+    #[arg(long, help_heading = "Device")]
+    pub print_config: bool,
+    /// Command to run in the guest; its exit status becomes that of cx10
+    #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub guest_command: Vec<String>,
+}
+
+/// `cx10 serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Unix socket to listen on; an old socket at this path is replaced
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, required_unless_present = "print_config")]
+    pub socket: Option<PathBuf>,
+    /// Device options.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Trace options.
+    #[command(flatten)]
+    pub record: RecordArgs,
+    /// Write a summary of the run as JSON when it ends
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
+    pub report: Option<PathBuf>,
+    /// End when the first VMM disconnects instead of waiting for the next
+    #[arg(long)]
+    pub once: bool,
+    /// Print the effective configuration as TOML and exit
+    #[arg(long, help_heading = "Device")]
+    pub print_config: bool,
+}
+
+/// `cx10 trace`.
+#[derive(Clone, Debug, Args)]
+pub struct TraceArgs {
+    /// Trace to read; `-` is standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Only commands of this name, for example CREATE_MKEY; may be repeated
+    #[arg(short, long = "op", value_name = "OPCODE")]
+    pub opcodes: Vec<String>,
+    /// Only events of this kind: command, key, object, reset, eqe, irq, dma_error, doorbell, vmm; may be repeated
+    #[arg(short, long = "event", value_name = "KIND")]
+    pub events: Vec<String>,
+    /// Only what went wrong: failed commands, refused keys, DMA errors
+    #[arg(long)]
+    pub failed: bool,
+    /// Only commands of this user context (DEVX uid)
+    #[arg(long, value_name = "UID", value_parser = parse_uid)]
+    pub uid: Option<u64>,
+    /// All fields of long structures
+    #[arg(long)]
+    pub full: bool,
+    /// Go on at the end of the file, like tail -f
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// `cx10 profile`.
+#[derive(Clone, Debug, Args)]
+pub struct ProfileArgs {
+    /// What to show.
+    #[command(subcommand)]
+    pub command: ProfileCommand,
+}
+
+/// Subcommands of `cx10 profile`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// List the profiles that are compiled in
+    List,
+    /// Print the effective configuration as TOML
+    Show {
+        /// Profile [default: connectx10-c2c]
+        name: Option<String>,
+        /// Configuration file laid over the profile
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        config: Option<PathBuf>,
+        /// Set one key; may be repeated
+        #[arg(short, long = "set", value_name = "KEY=VALUE")]
+        sets: Vec<String>,
+    },
+    /// List configuration keys with their range and meaning
+    Keys {
+        /// Only this section or key, for example `mkey`
+        section: Option<String>,
+    },
+    /// List capability fields with their width and value
+    Fields {
+        /// Capability type, for example `general`; none lists the types
+        cap_type: Option<String>,
+        /// Only fields whose name contains this
+        filter: Option<String>,
+        /// Profile whose values to show
+        #[arg(short, long, value_name = "PROFILE")]
+        profile: Option<String>,
+    },
+}
+
+/// A size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+fn parse_size(text: &str) -> Result<Size, String> {
+    let error = || format!("`{text}` is not a size; write for example 512M or 2G");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "K" | "KIB" => 1u64 << 10,
+        "" | "M" | "MIB" => 1 << 20,
+        "G" | "GIB" => 1 << 30,
+        _ => return Err(error()),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(error)?;
+    // The smallest guest that boots a Debian kernel with mlx5, and what a memfd can map anywhere.
+    if !((256 << 20)..=(1 << 40)).contains(&bytes) {
+        return Err(format!("{text} is out of range, expected 256M to 1024G"));
+    }
+    Ok(Size(bytes))
+}
+
+fn parse_uid(text: &str) -> Result<u64, String> {
+    let value = config::keys::parse_int(text).and_then(|v| u16::try_from(v).ok());
+    value.map(u64::from).ok_or_else(|| format!("`{text}` is not a number from 0 to 0xffff"))
+}
+
+/// The clap model.
+pub fn model() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the command line. Usage errors print themselves and end with [`EXIT_USAGE`] (clap's own would be 2, which means
+/// something else here); `--help` and `--version` end with 0.
+pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, u8> {
+    Cli::try_parse_from(args).map_err(|error| {
+        // Nothing to be done if even stderr is gone.
+        let _ = error.print();
+        if error.use_stderr() { EXIT_USAGE } else { EXIT_CLEAN }
+    })
+}
+
+/// Starts logging to stderr.
+pub fn init_logging(args: &LogArgs) {
+    use log::LevelFilter::*;
+    let level = match (args.quiet, args.verbose) {
+        (2.., _) => Off,
+        (1, _) => Error,
+        (0, 0) => Warn,
+        (0, 1) => Info,
+        (0, 2) => Debug,
+        (0, _) => Trace,
+    };
+    let mut builder = env_logger::Builder::new();
+    // -v is about this program; libraries join in at -vvv only.
+    builder.filter_level(level.min(if level == Trace { Trace } else { Warn })).filter_module("cx10", level);
+    if let Some(filter) = args.log.clone().or_else(|| std::env::var("CX10_LOG").ok()) {
+        builder.parse_filters(&filter);
+    }
+    builder.format_timestamp_millis().format_target(true);
+    // A second call (tests) keeps the first logger.
+    let _ = builder.try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_sound() {
+        model().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read_with_units() {
+        assert_eq!(parse_size("512M"), Ok(Size(512 << 20)));
+        assert_eq!(parse_size("2g"), Ok(Size(2 << 30)));
+        assert_eq!(parse_size("1024"), Ok(Size(1 << 30)));
+        for bad in ["", "M", "2T", "16M", "2000000G", "-1G", "99999999999999999999G", "1.5G"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_guest_command_follows_two_dashes() {
+        let cli = Cli::try_parse_from(["cx10", "run", "--smp", "4", "--", "ibv_devinfo", "-v"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.guest_command, ["ibv_devinfo", "-v"]);
+        assert_eq!(cli.log.verbose, 0, "options behind -- belong to the guest command");
+        assert!(Cli::try_parse_from(["cx10", "run", "--shell", "--", "true"]).is_err());
+    }
+}

@@ -1,3 +1,30 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-fn main() {}
+use cx10::cli::{self, Command, show};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match cli::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
+    };
+    cli::init_logging(&cli.log);
+    let shown = match &cli.command {
+        Command::Run(_) | Command::Serve(_) => {
+            eprintln!("cx10: not built in");
+            return ExitCode::from(cli::EXIT_USAGE);
+        }
+        Command::Trace(args) => show::trace(args),
+        Command::Profile(args) => show::profile(&args.command),
+        Command::Completions { shell } => show::completions(*shell),
+        Command::Man { subcommand, out } => show::man(subcommand, out.as_deref()),
+    };
+    match shown {
+        Ok(()) => ExitCode::from(cli::EXIT_CLEAN),
+        Err(error) if error.is_broken_pipe() => ExitCode::from(cli::EXIT_CLEAN),
+        Err(error) => {
+            eprintln!("cx10: {error}");
+            ExitCode::from(cli::EXIT_USAGE)
+        }
+    }
+}

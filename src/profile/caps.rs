@@ -5,47 +5,63 @@
 //! the layouts in [`crate::prm`].
 
 use crate::config::keys::{nearest, parse_bool, parse_int};
+use crate::prm::caps_flow::{FlowTableEswitchCap, FlowTableNicCap};
+use crate::prm::caps_general::CmdHcaCap;
+use crate::prm::caps_general2::{
+    AdvRdmaCap, AdvVirtualizationCap, AtomicCaps, CmdHcaCap2, DebugCap, DeviceEventCap, DeviceMemCap, OdpCap,
+    PortSelectionCap, TlpDevEmuCapabilities,
+};
+use crate::prm::caps_net::{
+    CryptoCap, ESwitchCap, IpsecCap, MacsecCap, PerProtocolNetworkingOffloadCaps, PspCap, QosCap, RoceCap, ShampoCap,
+    TlsCap,
+};
 use crate::prm::{Kind, Layout, PathError};
 use toml::Value;
 
 /// Bytes of one capability area.
 pub const AREA: usize = 4096;
 
-/// Capability types: number in `op_mod >> 1` and name in the configuration.
-pub static TYPES: &[(u16, &str)] = &[
-    (0x00, "general"),
-    (0x01, "ethernet"),
-    (0x02, "odp"),
-    (0x03, "atomic"),
-    (0x04, "roce"),
-    (0x05, "ipoib"),
-    (0x07, "flow_table"),
-    (0x08, "eswitch_flow_table"),
-    (0x09, "eswitch"),
-    (0x0c, "qos"),
-    (0x0d, "debug"),
-    (0x0f, "device_memory"),
-    (0x14, "device_event"),
-    (0x1d, "shampo"),
-    (0x20, "general_2"),
-    (0x25, "port_selection"),
-    (0x28, "adv_rdma"),
+/// Capability types: number in `op_mod >> 1`, name in the configuration, layout.
+pub static TYPES: &[(u16, &str, &Layout)] = &[
+    (0x00, "general", CmdHcaCap::LAYOUT),
+    (0x01, "ethernet", PerProtocolNetworkingOffloadCaps::LAYOUT),
+    (0x02, "odp", OdpCap::LAYOUT),
+    (0x03, "atomic", AtomicCaps::LAYOUT),
+    (0x04, "roce", RoceCap::LAYOUT),
+    (0x05, "ipoib", PerProtocolNetworkingOffloadCaps::LAYOUT),
+    (0x07, "flow_table", FlowTableNicCap::LAYOUT),
+    (0x08, "eswitch_flow_table", FlowTableEswitchCap::LAYOUT),
+    (0x09, "eswitch", ESwitchCap::LAYOUT),
+    (0x0c, "qos", QosCap::LAYOUT),
+    (0x0d, "debug", DebugCap::LAYOUT),
+    (0x0f, "device_memory", DeviceMemCap::LAYOUT),
+    (0x11, "tls", TlsCap::LAYOUT),
+    (0x14, "device_event", DeviceEventCap::LAYOUT),
+    (0x15, "ipsec", IpsecCap::LAYOUT),
+    (0x1a, "crypto", CryptoCap::LAYOUT),
+    (0x1d, "shampo", ShampoCap::LAYOUT),
+    (0x1e, "psp", PspCap::LAYOUT),
+    (0x1f, "macsec", MacsecCap::LAYOUT),
+    (0x20, "general_2", CmdHcaCap2::LAYOUT),
+    (0x25, "port_selection", PortSelectionCap::LAYOUT),
+    (0x26, "adv_virtualization", AdvVirtualizationCap::LAYOUT),
+    (0x28, "adv_rdma", AdvRdmaCap::LAYOUT),
+    (0x2a, "tlp_emulation", TlpDevEmuCapabilities::LAYOUT),
 ];
 
 /// Name of a type, if it is one of [`TYPES`].
 pub fn type_name(cap_type: u16) -> Option<&'static str> {
-    TYPES.iter().find(|(n, _)| *n == cap_type).map(|(_, name)| *name)
+    TYPES.iter().find(|(n, ..)| *n == cap_type).map(|(_, name, _)| *name)
 }
 
 /// Number of a type.
 pub fn type_number(name: &str) -> Option<u16> {
-    TYPES.iter().find(|(_, n)| *n == name).map(|(number, _)| *number)
+    TYPES.iter().find(|(_, n, _)| *n == name).map(|(number, ..)| *number)
 }
 
 /// Layout of a type, if its fields are declared.
 pub fn layout(cap_type: u16) -> Option<&'static Layout> {
-    let _ = cap_type;
-    None
+    TYPES.iter().find(|(n, ..)| *n == cap_type).map(|(.., layout)| *layout)
 }
 
 /// True if the key is a capability (`caps.…` or `caps_max.…`).
@@ -58,10 +74,7 @@ pub fn is_section(path: &str) -> bool {
     match split(path) {
         None => path == "caps" || path == "caps_max",
         Some((_, name, field)) => {
-            if type_number(name).is_none() {
-                return false;
-            }
-            let Some(layout) = type_number(name).and_then(layout) else { return true };
+            let Some(layout) = type_number(name).and_then(layout) else { return false };
             field.is_none_or(|f| matches!(layout.locate(f), Some((_, Kind::Nested(_)))))
         }
     }
@@ -98,16 +111,14 @@ pub fn check(path: &str, value: &Value) -> Result<Value, String> {
         if let Some(at) = path_of_field(path.rsplit('.').next().unwrap_or(path)) {
             return Err(format!("no capability type `{name}`; did you mean `{at}`?"));
         }
-        let names = TYPES.iter().map(|(_, n)| *n);
+        let names = TYPES.iter().map(|(_, n, _)| *n);
         return Err(match nearest(name, names.clone()) {
             Some(near) => format!("no capability type `{name}`; did you mean `{root}.{near}`?"),
             None => format!("no capability type `{name}`; types are {}", names.collect::<Vec<_>>().join(", ")),
         });
     };
     let Some(field) = field else { return Err(format!("`{path}` is a section; name a field, as in `{path}.FIELD`")) };
-    let Some(layout) = layout(cap_type) else {
-        return to_number(value).map(from_number).ok_or_else(|| format!("`{path}`: {value} is not a number"));
-    };
+    let Some(layout) = layout(cap_type) else { return Err(format!("unknown key `{path}`")) };
     match layout.locate(field) {
         Some((_, Kind::Scalar { width })) => {
             let number = to_number(value)
@@ -195,8 +206,7 @@ pub fn field_paths(layout: &Layout) -> Vec<String> {
 
 /// Full key of a field that is named without its type, if a type has it.
 pub fn path_of_field(field: &str) -> Option<String> {
-    TYPES.iter().find_map(|(number, name)| {
-        let layout = layout(*number)?;
+    TYPES.iter().find_map(|(_, name, layout)| {
         layout.field(field).filter(|f| matches!(f.kind, Kind::Scalar { .. }))?;
         Some(format!("caps.{name}.{field}"))
     })

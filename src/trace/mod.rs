@@ -11,6 +11,7 @@
 //! the last handle goes away.
 
 pub mod decode;
+pub mod human;
 pub mod report;
 mod tables;
 
