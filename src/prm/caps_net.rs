@@ -64,7 +64,7 @@ crate::prm::layout! {
         log_max_num_meter_aso @ 0x133 : 5;
     }
 
-    /// Capability types 1 (Ethernet) and 5 (IPoIB): networking offloads.
+    /// Capability types 1 (Ethernet), 5 and 6 (IPoIB): networking offloads.
     pub struct PerProtocolNetworkingOffloadCaps = "per_protocol_networking_offload_caps", 0x100 bytes {
         csum_cap @ 0x0 : 1;
         vlan_cap @ 0x1 : 1;

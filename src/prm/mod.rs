@@ -13,6 +13,7 @@ pub mod caps_general2;
 pub mod caps_net;
 pub mod cmd;
 mod codes;
+pub mod commands;
 pub mod counters;
 pub mod cq;
 pub mod cqe;

@@ -1,4 +1,4 @@
-//! Command opcodes. Source: `mlx5_ifc.h`, `MLX5_CMD_OP_*`.
+//! Command opcodes. Source: `mlx5_ifc.h`, `MLX5_CMD_OP_*` and `MLX5_CMD_OPCODE_*`.
 
 super::codes::codes! {
     /// Opcode of a command.
@@ -76,6 +76,9 @@ super::codes::codes! {
         QUERY_XRQ_ERROR_PARAMS = 0x727;
         RELEASE_XRQ_ERROR = 0x729;
         MODIFY_XRQ = 0x72a;
+        QUERY_DELEGATED_VHCA = 0x732;
+        CREATE_ESW_VPORT = 0x733;
+        DESTROY_ESW_VPORT = 0x734;
         QUERY_ESW_FUNCTIONS = 0x740;
         QUERY_VPORT_STATE = 0x750;
         MODIFY_VPORT_STATE = 0x751;
@@ -204,6 +207,7 @@ super::codes::codes! {
         SYNC_CRYPTO = 0xb12;
         ALLOW_OTHER_VHCA_ACCESS = 0xb16;
         GENERATE_WQE = 0xb17;
+        QUERY_VUID = 0xb22;
     }
 }
 

@@ -319,4 +319,10 @@ crate::prm::layout! {
         remote_num_of_tc @ 0x7c : 4;
         error @ 0x98 : 8;
     }
+
+    /// Access register `NODE_DESC`: text that describes the node. Source: kernel `mlx5/core/port.c`, `mlx5_query_node_desc`
+    /// of `drivers/infiniband/hw/mlx5/main.c`.
+    pub struct NodeDesc = "node_desc", 0x40 bytes {
+        node_description @ 0x0 : [u8; 64];
+    }
 }
