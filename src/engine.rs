@@ -1,11 +1,29 @@
 //! The event loop that owns the function.
 //!
 //! One thread, one loop. It answers the VMM first and lets the device work afterwards, in bounded portions on
-//! both sides, so that a register access is answered promptly however busy the device is.
+//! both sides, so that a register access is answered promptly however busy the device is. When nothing is to
+//! be done the loop sleeps in `epoll_wait` and uses no processor time.
+//!
+//! The loop has one subscriber with these descriptors: the listening socket, the client's socket, a timer, a
+//! "kick" eventfd that stays readable while work is left over, the stop eventfd and the signals.
 
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
 use vfio_user::ServerBackend;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+use vmm_sys_util::timerfd::TimerFd;
 
+use crate::sys::{SignalFd, set_nonblocking};
 use crate::transport::layout::Layout;
+use crate::transport::listener::{DEFAULT_MODE, Listener};
+use crate::transport::server::{Gone, Server, Stats};
+
+const LOG: &str = "cx10::engine";
 
 /// What a device says after a portion of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +37,8 @@ pub struct Work {
 /// A function that the loop can own.
 ///
 /// The transport reaches it through [`ServerBackend`]. When a VMM disconnects the loop calls, in this order,
-/// `reset`, `set_irqs` with DATA_NONE | ACTION_TRIGGER and count 0 for every interrupt index, and `dma_unmap`
-/// with the UNMAP_ALL bit (bit 1) and a zero range.
+/// `reset`, `set_irqs` with DATA_NONE | ACTION_TRIGGER and count 0 for every interrupt index with vectors, and
+/// `dma_unmap` with the UNMAP_ALL bit (bit 1) and a zero range.
 pub trait Device: ServerBackend {
     /// Regions and interrupts, asked once before the first VMM is accepted.
     fn layout(&self) -> Layout;
@@ -30,4 +48,282 @@ pub trait Device: ServerBackend {
     /// `now` is monotonic, in nanoseconds since the loop started; the device has no other clock. Called after
     /// each batch of messages, when a deadline has passed, and again at once while it answers `more`.
     fn run(&mut self, now: u64) -> Work;
+}
+
+/// Why a loop could not be started or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket cannot be made.
+    #[error("cannot listen on {path}: {source}")]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A descriptor of the loop itself cannot be made or watched.
+    #[error("event loop: {0}")]
+    Loop(String),
+}
+
+fn loop_error(error: impl std::fmt::Display) -> Error {
+    Error::Loop(error.to_string())
+}
+
+/// Why [`serve`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// [`Stop::stop`] was called.
+    Stopped,
+    /// One of the signals given to [`Stop::on_signals`] came.
+    Signal(i32),
+    /// The client left and [`Options::once`] was set.
+    ClientLeft,
+}
+
+/// Options of [`serve`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Permission bits of the socket file.
+    pub socket_mode: u32,
+    /// End when the first client has left instead of waiting for the next.
+    pub once: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { socket_mode: DEFAULT_MODE, once: false }
+    }
+}
+
+/// Ends a loop from outside: by another thread, or by signals.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    event: Arc<EventFd>,
+    signals: Option<Arc<SignalFd>>,
+}
+
+impl Stop {
+    /// A handle that only [`Stop::stop`] triggers.
+    pub fn new() -> io::Result<Stop> {
+        Ok(Stop { event: Arc::new(EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?), signals: None })
+    }
+
+    /// Also triggered by the given signals, which are blocked for the calling thread (and for threads it
+    /// starts later) from now on. SIGTERM and SIGINT for a program.
+    pub fn on_signals(signals: &[i32]) -> io::Result<Stop> {
+        Ok(Stop { signals: Some(Arc::new(SignalFd::new(signals)?)), ..Stop::new()? })
+    }
+
+    /// Ends the loop.
+    pub fn stop(&self) {
+        if let Err(error) = self.event.write(1) {
+            log::error!(target: LOG, "stop: {error}");
+        }
+    }
+}
+
+/// Serves `device` on a socket at `path`, one VMM after the other, until `stop`. The socket file is gone when
+/// this returns.
+pub fn serve<D: Device>(path: &Path, device: &mut D, options: &Options, stop: &Stop) -> Result<Exit, Error> {
+    let listener =
+        Listener::bind(path, options.socket_mode).map_err(|source| Error::Listen { path: path.to_owned(), source })?;
+    let server = Server::new(listener, device.layout());
+    log::info!(target: LOG, "listening on {}", path.display());
+    run(server, device, options, stop).map(|(exit, _)| exit)
+}
+
+/// Runs a loop around a server that exists already; also answers what the server counted.
+pub fn run<D: Device>(server: Server, device: &mut D, options: &Options, stop: &Stop) -> Result<(Exit, Stats), Error> {
+    let engine = Engine::new(server, device, options, stop)?;
+    let mut manager = EventManager::new().map_err(loop_error)?;
+    let id = manager.add_subscriber(engine);
+    loop {
+        let engine = manager.subscriber_mut(id).map_err(loop_error)?;
+        if let Some(end) = engine.end.take() {
+            engine.server.disconnect(engine.device);
+            return end.map(|exit| (exit, engine.server.stats()));
+        }
+        manager.run().map_err(loop_error)?;
+    }
+}
+
+struct Engine<'a, D> {
+    server: Server,
+    device: &'a mut D,
+    once: bool,
+    stop: Stop,
+    timer: TimerFd,
+    kick: EventFd,
+    start: Instant,
+    /// The client's descriptor and what it is watched for.
+    watched: Option<(RawFd, EventSet)>,
+    /// The kick is readable.
+    kicked: bool,
+    /// What the timer is set to.
+    armed: Option<u64>,
+    end: Option<Result<Exit, Error>>,
+}
+
+impl<'a, D: Device> Engine<'a, D> {
+    fn new(server: Server, device: &'a mut D, options: &Options, stop: &Stop) -> Result<Self, Error> {
+        let timer = TimerFd::new().map_err(loop_error)?;
+        // An expiry may be taken back by setting the timer anew before its event is looked at.
+        set_nonblocking(&timer).map_err(loop_error)?;
+        Ok(Engine {
+            server,
+            device,
+            once: options.once,
+            stop: stop.clone(),
+            timer,
+            kick: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).map_err(loop_error)?,
+            start: Instant::now(),
+            watched: None,
+            kicked: false,
+            armed: None,
+            end: None,
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn fail(&mut self, error: impl std::fmt::Display) {
+        self.end.get_or_insert_with(|| Err(loop_error(error)));
+    }
+
+    /// One round: the VMM first, then the device, then what to wait for.
+    fn round(&mut self, ops: &mut EventOps<'_>) {
+        let now = self.now();
+        let mut more = false;
+        if self.server.connection_fd().is_some() {
+            let progress = self.server.on_ready(self.device, now);
+            more = progress.more;
+            if let Some(gone) = progress.gone {
+                self.gone(gone, ops);
+            }
+        }
+        if let Some(gone) = self.server.on_deadline(now) {
+            self.gone(gone, ops);
+        }
+        if self.server.connection_fd().is_none() && self.end.is_none() {
+            self.server.on_listener(now);
+        }
+        let work = self.device.run(now);
+        self.watch(ops);
+        self.set_kick(more || work.more || self.server.has_work());
+        let deadline = [work.next_deadline, self.server.deadline()].into_iter().flatten().min();
+        self.arm(deadline);
+    }
+
+    fn gone(&mut self, gone: Gone, ops: &mut EventOps<'_>) {
+        match gone {
+            Gone::Closed => log::info!(target: LOG, "{gone}"),
+            _ => log::warn!(target: LOG, "{gone}"),
+        }
+        if let Some((fd, _)) = self.watched.take()
+            && let Err(error) = ops.remove(Events::empty_raw(fd))
+        {
+            self.fail(error);
+        }
+        self.server.disconnect(self.device);
+        if self.once {
+            self.end.get_or_insert(Ok(Exit::ClientLeft));
+        }
+    }
+
+    /// Watches the client for reading, or, while replies wait for room, only for writing.
+    fn watch(&mut self, ops: &mut EventOps<'_>) {
+        let Some(fd) = self.server.connection_fd() else { return };
+        let wanted = if self.server.wants_write() { EventSet::OUT } else { EventSet::IN };
+        let result = match self.watched {
+            Some((old, set)) if old == fd && set == wanted => Ok(()),
+            Some((old, _)) if old == fd => ops.modify(Events::new_raw(fd, wanted)),
+            _ => ops.add(Events::new_raw(fd, wanted)),
+        };
+        match result {
+            Ok(()) => self.watched = Some((fd, wanted)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn set_kick(&mut self, wanted: bool) {
+        if wanted == self.kicked {
+            return;
+        }
+        let result = if wanted { self.kick.write(1) } else { self.kick.read().map(drop) };
+        match result {
+            Ok(()) => self.kicked = wanted,
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn arm(&mut self, deadline: Option<u64>) {
+        if deadline == self.armed {
+            return;
+        }
+        let result = match deadline {
+            // A zero duration would disarm the timer.
+            Some(at) => self.timer.reset(Duration::from_nanos(at.saturating_sub(self.now()).max(1)), None),
+            None => self.timer.clear(),
+        };
+        match result {
+            Ok(()) => self.armed = deadline,
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
+impl<D: Device> MutEventSubscriber for Engine<'_, D> {
+    fn init(&mut self, ops: &mut EventOps<'_>) {
+        let mut fds = vec![
+            (self.timer.as_raw_fd(), EventSet::IN),
+            (self.kick.as_raw_fd(), EventSet::IN),
+            (self.stop.event.as_raw_fd(), EventSet::IN),
+        ];
+        fds.extend(self.stop.signals.as_ref().map(|signals| (signals.as_raw_fd(), EventSet::IN)));
+        // Edge-triggered: while a client is served, others may wait without waking the loop again and again.
+        fds.extend(self.server.listener_fd().map(|fd| (fd, EventSet::IN | EventSet::EDGE_TRIGGERED)));
+        for (fd, set) in fds {
+            if let Err(error) = ops.add(Events::new_raw(fd, set)) {
+                self.fail(error);
+            }
+        }
+        self.round(ops);
+    }
+
+    fn process(&mut self, events: Events, ops: &mut EventOps<'_>) {
+        let fd = events.fd();
+        if self.end.is_some() {
+            return;
+        }
+        if fd == self.stop.event.as_raw_fd() {
+            self.end = Some(Ok(Exit::Stopped));
+            return;
+        }
+        if let Some(signals) = self.stop.signals.as_ref().filter(|signals| signals.as_raw_fd() == fd) {
+            match signals.take() {
+                Ok(Some(signal)) => {
+                    log::info!(target: LOG, "signal {signal}");
+                    self.end = Some(Ok(Exit::Signal(signal)));
+                }
+                Ok(None) => {}
+                Err(error) => self.fail(error),
+            }
+            return;
+        }
+        if fd == self.timer.as_raw_fd() {
+            match self.timer.wait() {
+                Ok(_) => self.armed = None,
+                Err(error) if error.errno() == libc::EAGAIN => {}
+                Err(error) => self.fail(error),
+            }
+        } else if Some(fd) == self.server.listener_fd() && self.server.connection_fd().is_some() {
+            let now = self.now();
+            self.server.on_listener(now);
+            return;
+        }
+        self.round(ops);
+    }
 }

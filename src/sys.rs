@@ -19,6 +19,7 @@
 
 use std::cell::Cell;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -696,12 +697,36 @@ impl AsRawFd for SignalFd {
 }
 
 /// Makes the open file description behind `fd` non-blocking.
-pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: no pointers involved.
     let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
     // SAFETY: no pointers involved.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
     Ok(())
+}
+
+/// Whether a write to `fd` would not wait just now.
+pub fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one valid pollfd; a timeout of zero returns at once.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLOUT != 0 }
+}
+
+/// Whether a file that somebody passed us is an eventfd. Without /proc there is no telling, and it is believed.
+pub fn is_eventfd(file: &File) -> bool {
+    match std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
+        Ok(name) => name.as_os_str() == "anon_inode:[eventfd]",
+        Err(_) => true,
+    }
+}
+
+/// A new eventfd with a counter of zero.
+pub fn eventfd(nonblocking: bool) -> io::Result<OwnedFd> {
+    let flags = libc::EFD_CLOEXEC | if nonblocking { libc::EFD_NONBLOCK } else { 0 };
+    // SAFETY: no pointers involved.
+    let raw = check(unsafe { libc::eventfd(0, flags) })?;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 /// Raises the soft limit on open descriptors to the hard one.

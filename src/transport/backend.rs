@@ -9,13 +9,12 @@ use std::io;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
 use super::layout::{Layout, irq, region};
+use super::message::SetIrqs;
 use crate::device::Function;
 use crate::device::function::{BAR0_SIZE, ResetKind};
+use crate::device::irq::Interrupts;
 use crate::engine::{Device, Work};
-
-const DATA_NONE: u32 = 1 << 0;
-const DATA_EVENTFD: u32 = 1 << 2;
-const ACTION_TRIGGER: u32 = 1 << 5;
+use crate::sys;
 
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
@@ -65,26 +64,34 @@ impl ServerBackend for Function {
             // Only MSI-X exists; switching off what does not exist is fine.
             return if count == 0 { Ok(()) } else { Err(errno(libc::EINVAL)) };
         }
-        let interrupts = self.irq_mut();
-        match (flags, count) {
-            (f, 0) if f == DATA_NONE | ACTION_TRIGGER => interrupts.disconnect_all(),
-            (f, _) if f == DATA_NONE | ACTION_TRIGGER => {
-                for vector in start..start.saturating_add(count).min(interrupts.count()) {
-                    interrupts.raise(vector);
-                }
-            }
-            (f, _) if f == DATA_EVENTFD | ACTION_TRIGGER => {
-                let end = start.checked_add(count).filter(|end| *end <= interrupts.count());
-                let end = end.ok_or(errno(libc::EINVAL))?;
-                let mut fds = fds.into_iter();
-                for vector in start..end {
-                    interrupts.connect(vector, fds.next());
-                }
-            }
-            _ => return Err(errno(libc::EINVAL)),
-        }
-        Ok(())
+        set_vectors(self.irq_mut(), flags, start, count, fds)
     }
+}
+
+/// SET_IRQS for vectors that are signalled through eventfds and masked by the VMM.
+///
+/// QEMU sends a request without descriptor when the guest enables MSI-X, one descriptor for each vector that is
+/// unmasked (again on every later unmask), and `count` 0 when MSI-X is switched off. Anything but an eventfd is
+/// refused, because a write to it could wait or have effects of its own.
+///
+/// Source: Linux `drivers/vfio/pci/vfio_pci_intrs.c:vfio_pci_set_msi_trigger`.
+pub fn set_vectors(interrupts: &mut Interrupts, flags: u32, start: u32, count: u32, fds: Vec<File>) -> io::Result<()> {
+    const FIRE: u32 = SetIrqs::DATA_NONE | SetIrqs::ACTION_TRIGGER;
+    const ASSIGN: u32 = SetIrqs::DATA_EVENTFD | SetIrqs::ACTION_TRIGGER;
+    let end = start.checked_add(count).filter(|end| *end <= interrupts.count()).ok_or(errno(libc::EINVAL))?;
+    let complete = fds.is_empty() || fds.len() == count as usize;
+    match flags {
+        FIRE if count == 0 && start == 0 => interrupts.disconnect_all(),
+        FIRE if count > 0 => (start..end).for_each(|vector| interrupts.raise(vector)),
+        ASSIGN if count > 0 && complete && fds.iter().all(sys::is_eventfd) => {
+            let mut fds = fds.into_iter();
+            for vector in start..end {
+                interrupts.connect(vector, fds.next());
+            }
+        }
+        _ => return Err(errno(libc::EINVAL)),
+    }
+    Ok(())
 }
 
 impl Device for Function {
@@ -95,5 +102,89 @@ impl Device for Function {
     fn run(&mut self, _now: u64) -> Work {
         let progress = self.work();
         Work { more: progress.more, next_deadline: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    const FIRE: u32 = SetIrqs::DATA_NONE | SetIrqs::ACTION_TRIGGER;
+    const ASSIGN: u32 = SetIrqs::DATA_EVENTFD | SetIrqs::ACTION_TRIGGER;
+
+    fn event() -> File {
+        File::from(sys::eventfd(true).unwrap())
+    }
+
+    fn taken(mut event: &File) -> Option<u64> {
+        let mut count = [0; 8];
+        event.read_exact(&mut count).ok().map(|()| u64::from_ne_bytes(count))
+    }
+
+    fn set(irqs: &mut Interrupts, flags: u32, start: u32, count: u32, fds: &[&File]) -> Result<(), Option<i32>> {
+        let fds = fds.iter().map(|fd| fd.try_clone().unwrap()).collect();
+        set_vectors(irqs, flags, start, count, fds).map_err(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn the_requests_of_qemu_work_in_its_order() {
+        let mut irqs = Interrupts::new(4);
+        set(&mut irqs, ASSIGN, 0, 1, &[]).unwrap();
+        assert!(!irqs.connected(0), "the placeholder assigns nothing");
+        let (a, b) = (event(), event());
+        set(&mut irqs, ASSIGN, 3, 1, &[&a]).unwrap();
+        set(&mut irqs, ASSIGN, 3, 1, &[&b]).unwrap();
+        irqs.raise(3);
+        assert_eq!((taken(&a), taken(&b)), (None, Some(1)), "the later eventfd replaces the earlier one");
+        set(&mut irqs, FIRE, 0, 0, &[]).unwrap();
+        assert!(!irqs.connected(3));
+    }
+
+    #[test]
+    fn a_request_without_data_fires_the_vectors() {
+        let mut irqs = Interrupts::new(4);
+        let (a, b) = (event(), event());
+        set(&mut irqs, ASSIGN, 1, 2, &[&a, &b]).unwrap();
+        set(&mut irqs, FIRE, 2, 1, &[]).unwrap();
+        assert_eq!((taken(&a), taken(&b)), (None, Some(1)));
+    }
+
+    #[test]
+    fn senseless_requests_are_refused_and_change_nothing() {
+        let mut irqs = Interrupts::new(4);
+        let a = event();
+        set(&mut irqs, ASSIGN, 0, 1, &[&a]).unwrap();
+        for (flags, start, count, fds) in [
+            (ASSIGN, 3, 2, &[][..]),
+            (ASSIGN, u32::MAX, u32::MAX, &[]),
+            (ASSIGN, 0, 2, &[&a]),
+            (ASSIGN, 0, 0, &[]),
+            (FIRE, 1, 0, &[]),
+            (SetIrqs::DATA_NONE | SetIrqs::ACTION_MASK, 0, 1, &[]),
+            (0, 0, 1, &[]),
+        ] {
+            assert_eq!(set(&mut irqs, flags, start, count, fds), Err(Some(libc::EINVAL)), "{flags:#x} {start} {count}");
+        }
+        assert!(irqs.connected(0));
+    }
+
+    #[test]
+    fn only_eventfds_are_taken() {
+        let mut irqs = Interrupts::new(4);
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        assert_eq!(set(&mut irqs, ASSIGN, 0, 1, &[&null]), Err(Some(libc::EINVAL)));
+        assert!(!irqs.connected(0));
+    }
+
+    #[test]
+    fn a_full_counter_is_a_pending_interrupt_even_if_the_descriptor_blocks() {
+        let mut irqs = Interrupts::new(1);
+        let full = File::from(sys::eventfd(false).unwrap());
+        (&full).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
+        set(&mut irqs, ASSIGN, 0, 1, &[&full]).unwrap();
+        irqs.raise(0);
+        assert_eq!(irqs.counters(), (1, 0));
     }
 }
