@@ -4,6 +4,7 @@
 //! The large subcommands live in [`crate::run`] and [`crate::engine`]; `main.rs` connects them.
 
 pub mod help;
+pub mod serve;
 pub mod show;
 
 use crate::config::{self, ConfigError, Sources};

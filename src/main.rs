@@ -1,6 +1,6 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-use cx10::cli::{self, Command, show};
+use cx10::cli::{self, Command, serve, show};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,10 +10,17 @@ fn main() -> ExitCode {
     };
     cli::init_logging(&cli.log);
     let shown = match &cli.command {
-        Command::Run(_) | Command::Serve(_) => {
+        Command::Run(_) => {
             eprintln!("cx10: not built in");
             return ExitCode::from(cli::EXIT_USAGE);
         }
+        Command::Serve(args) => match serve::serve(args) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => {
+                eprintln!("cx10: {error}");
+                return ExitCode::from(cli::EXIT_USAGE);
+            }
+        },
         Command::Trace(args) => show::trace(args),
         Command::Profile(args) => show::profile(&args.command),
         Command::Completions { shell } => show::completions(*shell),

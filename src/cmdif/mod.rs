@@ -156,3 +156,6 @@ pub(crate) fn done() -> Reply {
 pub(crate) fn unknown_op_mod() -> CmdError {
     CmdError::new(Status::BAD_PARAM_ERR, common::UNKNOWN_OP_MOD)
 }
+
+#[cfg(test)]
+mod tests;

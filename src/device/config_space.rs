@@ -158,7 +158,7 @@ impl ConfigSpace {
         self.put32(at::PCIE + 4, 1 << 28 | 1 << 15 | 1 << 5 | 3);
         let relaxed = if id.relaxed_ordering { DEVCTL_RELAX_EN } else { 0 };
         self.put16(at::DEVCTL, 0x2800 | 1 << 8 | relaxed); // 512 B read requests, no snoop, extended tags
-        self.allow16(at::DEVCTL, 0xffff & !DEVCTL_FLR);
+        self.allow16(at::DEVCTL, !DEVCTL_FLR);
         self.clear_on_one16(at::PCIE + 0xa, 0x000f);
         let speed = u32::from(id.link_speed);
         self.put32(at::PCIE + 0xc, speed.min(0xf) | link | 1 << 22); // ASPM optionality

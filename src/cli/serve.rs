@@ -1,0 +1,69 @@
+//! `cx10 serve`: the device alone, for any VMM.
+
+use super::{EXIT_CLEAN, EXIT_USAGE, ServeArgs};
+use crate::cmdif::error::meaning;
+use crate::config::ConfigError;
+use crate::device::Function;
+use crate::device::clock::MonotonicClock;
+use crate::engine::{self, Options, Stop};
+use crate::sys;
+use crate::transport::listener::Listener;
+use crate::transport::server::Server;
+use std::io;
+use std::path::PathBuf;
+
+/// Why the device could not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file or socket cannot be used.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A system resource is missing.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The event loop failed.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+}
+
+/// Serves the device until a signal, or until the first VMM has left with `--once`. Returns the exit code: that of
+/// the verdict.
+pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
+    let profile = args.device.load()?;
+    if args.print_config {
+        print!("{}", profile.to_toml());
+        return Ok(EXIT_CLEAN);
+    }
+    let Some(path) = &args.socket else { return Ok(EXIT_USAGE) };
+    let stop = Stop::on_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    sys::raise_fd_limit()?;
+    let file = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| ServeError::File { path, source }
+    };
+    let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
+    let mut function = Function::new(profile, Box::new(MonotonicClock::start()), trace);
+    let options = Options { once: args.once, ..Options::default() };
+    let listener = Listener::bind(path, options.socket_mode).map_err(file(path))?;
+    let server = Server::new(listener, engine::Device::layout(&function));
+    log::info!(target: "cx10::serve", "listening on {}", path.display());
+    let result = engine::run(server, &mut function, &options, &stop);
+    function.trace().flush();
+    let mut summary = function.summary();
+    if let Ok((_, stats)) = &result {
+        summary.vmms = stats.clients;
+    }
+    if let Some(path) = &args.report {
+        summary.write_json(path).map_err(file(path))?;
+    }
+    result?;
+    Ok(summary.verdict().exit_code())
+}
