@@ -9,7 +9,6 @@ pub mod keys;
 pub mod layers;
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 
 pub use layers::{ConfigError, Sources, load};
 
@@ -127,7 +126,7 @@ pub struct PciConfig {
     pub subsystem_vendor_id: u16,
     /// Subsystem id.
     pub subsystem_id: u16,
-    /// Link speed per lane in GT/s (2.5 is written `2`).
+    /// Link speed per lane.
     pub link_speed: LinkSpeed,
     /// Link width in lanes.
     pub link_width: u8,
@@ -276,22 +275,6 @@ pub struct PagesConfig {
     pub init: u32,
 }
 
-/// Section `[limits]`: sizes that the PRM has no capability for. They bound the memory of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LimitsConfig {
-    /// UAR pages in BAR0.
-    pub uars: u32,
-    /// Memory keys that can exist at a time.
-    pub mkeys: u32,
-    /// Translation entries (MTT, KLM, KSM, umem pages), all objects together.
-    pub translations: u64,
-    /// Objects of each other kind that can exist at a time; a smaller capability wins.
-    pub objects: u32,
-    /// Largest command input or output in bytes.
-    pub command_bytes: u32,
-}
-
 /// An Ethernet address, written `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -392,6 +375,3 @@ impl From<FirmwareVersion> for String {
         v.to_string()
     }
 }
-
-/// A file that a layer came from, for messages.
-pub type Origin = Option<PathBuf>;

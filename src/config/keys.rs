@@ -114,15 +114,6 @@ pub static KEYS: &[Key] = &[
     key("net.node_description", Rule::Text(63), "node description register"),
     key("pages.boot", int(0, 65536), "firmware pages asked for at boot"),
     key("pages.init", int(0, 262_144), "firmware pages asked for before INIT_HCA"),
-    key("limits.uars", int(16, 32768), "UAR pages in BAR0"),
-    key("limits.mkeys", int(256, 1 << 24), "memory keys that can exist at a time"),
-    key("limits.translations", int(4096, 1 << 32), "translation entries of all objects together"),
-    key(
-        "limits.objects",
-        int(64, 1 << 24),
-        "objects of each other kind that can exist at a time; a smaller capability wins",
-    ),
-    key("limits.command_bytes", int(8192, 1 << 22), "largest command input or output in bytes"),
 ];
 
 /// Looks a key up.

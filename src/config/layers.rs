@@ -383,3 +383,6 @@ pub fn show(path: &str, value: &Value) -> String {
         _ => value.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,9 @@ use crate::config::{PortSpeed, Strict};
 const GENERAL: u16 = 0;
 const DEVICE_MEMORY: u16 = 0xf;
 
+/// Where BAR0 has device memory.
+pub(super) const MEMIC_WINDOW: std::ops::Range<u64> = 0x100_0000..0x110_0000;
+
 /// General capability bits that make the driver query a type, and the type. A refused query fails the probe
 /// (kernel `fw.c:mlx5_query_hca_caps`).
 static QUERIED: &[(&str, u16)] = &[
@@ -45,22 +48,15 @@ pub fn check(p: &Profile) -> Result<(), String> {
     if p.cap(DEVICE_MEMORY, "memic") != 0 {
         let start = p.cap(DEVICE_MEMORY, "memic_bar_start_addr");
         let size = p.cap(DEVICE_MEMORY, "memic_bar_size");
-        let uars = u64::from(p.limits.uars) * 4096;
         if start % 4096 != 0 || size % 4096 != 0 || size == 0 {
             return Err("caps.device_memory: memic_bar_start_addr and memic_bar_size must be multiples of 4096".into());
         }
-        if size > 1 << 20 {
-            return Err("caps.device_memory.memic_bar_size: the driver's table ends at 1 MiB".into());
-        }
-        if start < uars {
+        if start < MEMIC_WINDOW.start || size > MEMIC_WINDOW.end - start.min(MEMIC_WINDOW.end) {
             return Err(format!(
-                "caps.device_memory.memic_bar_start_addr = {start:#x} lies in the UAR pages (limits.uars = {} end at \
-                 {uars:#x})",
-                p.limits.uars
+                "caps.device_memory: memic_bar_start_addr = {start:#x} and memic_bar_size = {size:#x} reach beyond the \
+                 device memory in BAR0, {:#x}..{:#x}",
+                MEMIC_WINDOW.start, MEMIC_WINDOW.end
             ));
-        }
-        if start > 1 << 30 {
-            return Err("caps.device_memory.memic_bar_start_addr: BAR0 ends before 1 GiB".into());
         }
         if p.cap(DEVICE_MEMORY, "max_memic_size") > size {
             return Err("caps.device_memory: max_memic_size is larger than memic_bar_size".into());

@@ -9,7 +9,7 @@ pub mod caps;
 mod consistency;
 
 use crate::config::{
-    ConfigError, FirmwareConfig, LimitsConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources,
+    ConfigError, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources,
     layers::{self, Entries},
 };
 use caps::AREA;
@@ -42,7 +42,6 @@ struct Sections {
     firmware: FirmwareConfig,
     net: NetConfig,
     pages: PagesConfig,
-    limits: LimitsConfig,
 }
 
 /// A device description, complete and checked.
@@ -62,8 +61,6 @@ pub struct Profile {
     pub net: NetConfig,
     /// Firmware pages.
     pub pages: PagesConfig,
-    /// Sizes without a capability.
-    pub limits: LimitsConfig,
     caps: BTreeMap<u16, Areas>,
     entries: Entries,
 }
@@ -118,7 +115,6 @@ impl Profile {
             firmware: sections.firmware,
             net: sections.net,
             pages: sections.pages,
-            limits: sections.limits,
             caps,
             entries,
         };
@@ -216,15 +212,4 @@ fn plain_sections(entries: &Entries) -> toml::Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_builtin_profile_loads() {
-        for name in builtin::names() {
-            let p = Profile::with(name, &[]).unwrap_or_else(|e| panic!("{name}: {e}"));
-            assert_eq!(p.name, name);
-            assert!(!p.description.is_empty());
-        }
-    }
-}
+mod tests;
