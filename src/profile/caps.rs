@@ -5,63 +5,27 @@
 //! the layouts in [`crate::prm`].
 
 use crate::config::keys::{nearest, parse_bool, parse_int};
-use crate::prm::caps_flow::{FlowTableEswitchCap, FlowTableNicCap};
-use crate::prm::caps_general::CmdHcaCap;
-use crate::prm::caps_general2::{
-    AdvRdmaCap, AdvVirtualizationCap, AtomicCaps, CmdHcaCap2, DebugCap, DeviceEventCap, DeviceMemCap, OdpCap,
-    PortSelectionCap, TlpDevEmuCapabilities,
-};
-use crate::prm::caps_net::{
-    CryptoCap, ESwitchCap, IpsecCap, MacsecCap, PerProtocolNetworkingOffloadCaps, PspCap, QosCap, RoceCap, ShampoCap,
-    TlsCap,
-};
+pub use crate::prm::commands::CAPS as TYPES;
+use crate::prm::commands::{cap_by_name, cap_layout};
 use crate::prm::{Kind, Layout, PathError};
 use toml::Value;
 
 /// Bytes of one capability area.
 pub const AREA: usize = 4096;
 
-/// Capability types: number in `op_mod >> 1`, name in the configuration, layout.
-pub static TYPES: &[(u16, &str, &Layout)] = &[
-    (0x00, "general", CmdHcaCap::LAYOUT),
-    (0x01, "ethernet", PerProtocolNetworkingOffloadCaps::LAYOUT),
-    (0x02, "odp", OdpCap::LAYOUT),
-    (0x03, "atomic", AtomicCaps::LAYOUT),
-    (0x04, "roce", RoceCap::LAYOUT),
-    (0x05, "ipoib", PerProtocolNetworkingOffloadCaps::LAYOUT),
-    (0x07, "flow_table", FlowTableNicCap::LAYOUT),
-    (0x08, "eswitch_flow_table", FlowTableEswitchCap::LAYOUT),
-    (0x09, "eswitch", ESwitchCap::LAYOUT),
-    (0x0c, "qos", QosCap::LAYOUT),
-    (0x0d, "debug", DebugCap::LAYOUT),
-    (0x0f, "device_memory", DeviceMemCap::LAYOUT),
-    (0x11, "tls", TlsCap::LAYOUT),
-    (0x14, "device_event", DeviceEventCap::LAYOUT),
-    (0x15, "ipsec", IpsecCap::LAYOUT),
-    (0x1a, "crypto", CryptoCap::LAYOUT),
-    (0x1d, "shampo", ShampoCap::LAYOUT),
-    (0x1e, "psp", PspCap::LAYOUT),
-    (0x1f, "macsec", MacsecCap::LAYOUT),
-    (0x20, "general_2", CmdHcaCap2::LAYOUT),
-    (0x25, "port_selection", PortSelectionCap::LAYOUT),
-    (0x26, "adv_virtualization", AdvVirtualizationCap::LAYOUT),
-    (0x28, "adv_rdma", AdvRdmaCap::LAYOUT),
-    (0x2a, "tlp_emulation", TlpDevEmuCapabilities::LAYOUT),
-];
-
 /// Name of a type, if it is one of [`TYPES`].
 pub fn type_name(cap_type: u16) -> Option<&'static str> {
-    TYPES.iter().find(|(n, ..)| *n == cap_type).map(|(_, name, _)| *name)
+    cap_layout(cap_type).map(|(name, _)| name)
 }
 
 /// Number of a type.
 pub fn type_number(name: &str) -> Option<u16> {
-    TYPES.iter().find(|(_, n, _)| *n == name).map(|(number, ..)| *number)
+    cap_by_name(name).map(|(number, _)| number)
 }
 
-/// Layout of a type, if its fields are declared.
+/// Layout of a type.
 pub fn layout(cap_type: u16) -> Option<&'static Layout> {
-    TYPES.iter().find(|(n, ..)| *n == cap_type).map(|(.., layout)| *layout)
+    cap_layout(cap_type).map(|(_, layout)| layout)
 }
 
 /// True if the key is a capability (`caps.…` or `caps_max.…`).

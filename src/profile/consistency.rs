@@ -11,22 +11,30 @@ pub(super) const MEMIC_WINDOW: std::ops::Range<u64> = 0x100_0000..0x110_0000;
 
 /// General capability bits that make the driver query a type, and the type. A refused query fails the probe
 /// (kernel `fw.c:mlx5_query_hca_caps`).
-static QUERIED: &[(&str, u16)] = &[
+pub(super) static QUERIED: &[(&str, u16)] = &[
     ("eth_net_offloads", 0x1),
     ("pg", 0x2),
     ("atomic", 0x3),
     ("roce", 0x4),
-    ("ipoib_enhanced_offloads", 0x5),
+    ("ipoib_enhanced_offloads", 0x6),
+    ("ipoib_enhanced_offloads", 0x7),
     ("nic_flow_table", 0x7),
     ("eswitch_manager", 0x8),
     ("eswitch_manager", 0x9),
     ("qos", 0xc),
     ("device_memory", DEVICE_MEMORY),
+    ("tls_tx", 0x11),
+    ("tls_rx", 0x11),
     ("event_cap", 0x14),
+    ("ipsec_offload", 0x15),
+    ("crypto", 0x1a),
     ("shampo", 0x1d),
+    ("psp", 0x1e),
     ("hca_cap_2", 0x20),
     ("port_selection_cap", 0x25),
+    ("adv_virtualization", 0x26),
     ("adv_rdma", 0x28),
+    ("tlp_device_emulation_manager", 0x2a),
 ];
 
 /// Combinations that cannot work.
@@ -49,17 +57,17 @@ pub fn check(p: &Profile) -> Result<(), String> {
         let start = p.cap(DEVICE_MEMORY, "memic_bar_start_addr");
         let size = p.cap(DEVICE_MEMORY, "memic_bar_size");
         if start % 4096 != 0 || size % 4096 != 0 || size == 0 {
-            return Err("caps.device_memory: memic_bar_start_addr and memic_bar_size must be multiples of 4096".into());
+            return Err("caps.dev_mem: memic_bar_start_addr and memic_bar_size must be multiples of 4096".into());
         }
         if start < MEMIC_WINDOW.start || size > MEMIC_WINDOW.end - start.min(MEMIC_WINDOW.end) {
             return Err(format!(
-                "caps.device_memory: memic_bar_start_addr = {start:#x} and memic_bar_size = {size:#x} reach beyond the \
+                "caps.dev_mem: memic_bar_start_addr = {start:#x} and memic_bar_size = {size:#x} reach beyond the \
                  device memory in BAR0, {:#x}..{:#x}",
                 MEMIC_WINDOW.start, MEMIC_WINDOW.end
             ));
         }
         if p.cap(DEVICE_MEMORY, "max_memic_size") > size {
-            return Err("caps.device_memory: max_memic_size is larger than memic_bar_size".into());
+            return Err("caps.dev_mem: max_memic_size is larger than memic_bar_size".into());
         }
     }
     Ok(())

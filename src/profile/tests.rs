@@ -143,11 +143,11 @@ fn a_64_bit_capability_takes_all_its_values() {
 fn contradictions_are_refused() {
     assert!(error(&["caps.general.pg=1"]).contains("caps.odp"));
     assert!(error(&["net.link_speed=400G"]).contains("pcam_reg"));
-    assert!(error(&["caps.device_memory.memic_bar_start_addr=0x1001"]).contains("4096"));
-    assert!(error(&["caps.device_memory.memic_bar_start_addr=0x2000"]).contains("beyond"));
-    assert!(error(&["caps.device_memory.memic_bar_start_addr=0xfffffffffffff000"]).contains("beyond"));
-    assert!(error(&["caps.device_memory.memic_bar_size=0x101000"]).contains("beyond"));
-    assert!(error(&["caps.device_memory.max_memic_size=0x101000"]).contains("max_memic_size"));
+    assert!(error(&["caps.dev_mem.memic_bar_start_addr=0x1001"]).contains("4096"));
+    assert!(error(&["caps.dev_mem.memic_bar_start_addr=0x2000"]).contains("beyond"));
+    assert!(error(&["caps.dev_mem.memic_bar_start_addr=0xfffffffffffff000"]).contains("beyond"));
+    assert!(error(&["caps.dev_mem.memic_bar_size=0x101000"]).contains("beyond"));
+    assert!(error(&["caps.dev_mem.max_memic_size=0x101000"]).contains("max_memic_size"));
 }
 
 #[test]
@@ -219,4 +219,13 @@ fn the_effective_configuration_names_who_changed_a_line() {
     assert!(text.contains("strict = \"off\"  # --set mkey.strict=off\n"), "{text}");
     assert_eq!(text.matches("--set").count(), 1);
     assert!(text.contains("device_id = 0x2101\n"));
+}
+
+#[test]
+fn every_bit_that_makes_the_driver_ask_for_a_type_is_a_general_capability() {
+    let layout = caps::layout(GENERAL).unwrap();
+    for (bit, cap_type) in consistency::QUERIED {
+        assert!(layout.find(bit).is_some_and(|(_, width)| width == 1), "{bit}");
+        assert!(caps::type_name(*cap_type).is_some(), "{cap_type:#x}");
+    }
 }

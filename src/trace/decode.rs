@@ -4,7 +4,7 @@
 //! QUERY_HCA_CAP and SET_HCA_CAP a capability area, ACCESS_REG a register; both are decoded by their own layouts.
 
 use super::{CommandRecord, Options, SyndromeText, line, put, tables};
-use crate::prm::{Layout, Value as Prm};
+use crate::prm::{Kind, Layout, Value as Prm};
 use serde_json::{Map, Value};
 
 const QUERY_HCA_CAP: u16 = 0x100;
@@ -36,6 +36,7 @@ pub fn command(record: &CommandRecord<'_>, options: Options, meaning: SyndromeTe
     let (input, output) = (record.input, record.output);
     let opcode = be16(input, 0);
     let op_mod = be16(input, 6);
+    let layouts = tables::layouts(opcode, op_mod);
     let mut map = line(record.time_ns, "command");
     put(&mut map, "slot", record.slot);
     put(&mut map, "token", record.token);
@@ -44,7 +45,7 @@ pub fn command(record: &CommandRecord<'_>, options: Options, meaning: SyndromeTe
     put(&mut map, "op_mod", op_mod);
     put(&mut map, "uid", be16(input, 2));
     put(&mut map, "in_len", input.len());
-    put(&mut map, "in", fields(opcode, op_mod, input, tables::in_layout(opcode), input, options));
+    put(&mut map, "in", fields(opcode, op_mod, input, layouts.map(|l| l.0), input, options));
     if record.delivery != 0 {
         put(&mut map, "delivery", record.delivery);
         let name = tables::delivery_name(record.delivery);
@@ -52,7 +53,7 @@ pub fn command(record: &CommandRecord<'_>, options: Options, meaning: SyndromeTe
         return map;
     }
     put(&mut map, "out_len", output.len());
-    put(&mut map, "out", fields(opcode, op_mod, output, tables::out_layout(opcode), input, options));
+    put(&mut map, "out", fields(opcode, op_mod, output, layouts.map(|l| l.1), input, options));
     let status = output.first().copied().unwrap_or(0);
     put(&mut map, "status", tables::status_name(status).map_or_else(|| format!("STATUS_{status:#x}"), str::to_string));
     put(&mut map, "status_code", status);
@@ -77,8 +78,10 @@ fn fields(
 ) -> Map<String, Value> {
     let mut map = Map::new();
     let inner = match opcode {
-        QUERY_HCA_CAP | SET_HCA_CAP => tables::cap_layout(op_mod >> 1).map(|l| ("capability", l)),
-        ACCESS_REG => tables::reg_layout(be16(input, 0xa)),
+        QUERY_HCA_CAP | SET_HCA_CAP => {
+            tables::cap_layout(op_mod >> 1).map(|(name, layout)| (format!("caps.{name}"), Some(layout)))
+        }
+        ACCESS_REG => Some(tables::register(be16(input, 0xa))),
         _ => None,
     };
     let head = match inner {
@@ -87,30 +90,60 @@ fn fields(
     };
     match layout {
         Some(layout) => add(&mut map, "", layout, head, options),
-        None if head.len() > 8 => raw(&mut map, "raw", &head[8..], options),
-        None => {}
-    }
-    if let (Some((name, layout)), Some(area)) = (inner, bytes.get(INNER..)) {
-        add(&mut map, name, layout, area, options);
-        // A register longer than its layout: the rest is not lost.
-        if let Some(rest) = area.get(layout.bytes()..).filter(|_| !layout.has_tail()) {
-            raw(&mut map, &format!("{name}.rest"), rest, options);
+        None => {
+            if let Some(rest) = head.get(8..) {
+                raw(&mut map, "raw", rest, options);
+            }
         }
+    }
+    let (Some((name, layout)), Some(area)) = (inner, bytes.get(INNER..)) else { return map };
+    let Some(layout) = layout else {
+        raw(&mut map, &name, area, options);
+        return map;
+    };
+    add(&mut map, &name, layout, area, options);
+    // A register longer than its layout: the rest is not lost.
+    if let Some(rest) = area.get(layout.bytes()..).filter(|_| !layout.has_tail()) {
+        raw(&mut map, &format!("{name}.rest"), rest, options);
     }
     map
 }
 
 fn add(map: &mut Map<String, Value>, prefix: &str, layout: &Layout, bytes: &[u8], options: Options) {
+    let name = |path: &str| match prefix {
+        "" => short(path).to_string(),
+        _ => format!("{prefix}.{path}"),
+    };
+    // Arrays of 8-bit numbers are byte strings; the walk gives them one by one.
+    let mut string: Option<(String, Vec<u8>)> = None;
     layout.walk(bytes, |path, value| {
+        if let (Prm::Number(n), Some((base, index))) = (value, path.strip_suffix(']').and_then(|p| p.rsplit_once('[')))
+        {
+            match &mut string {
+                Some((open, bytes)) if open == base => return bytes.push(n as u8),
+                _ if index == "0" && matches!(layout.locate(base), Some((_, Kind::Scalars { width: 8, .. }))) => {
+                    if let Some((done, bytes)) = string.replace((base.to_string(), vec![n as u8])) {
+                        raw(map, &name(&done), &bytes, options);
+                    }
+                    return;
+                }
+                _ => {}
+            }
+        }
+        if let Some((done, bytes)) = string.take() {
+            raw(map, &name(&done), &bytes, options);
+        }
         if value.is_zero() || (prefix.is_empty() && HEADER.contains(&path)) {
             return;
         }
-        let name = if prefix.is_empty() { short(path).to_string() } else { format!("{prefix}.{path}") };
         match value {
-            Prm::Number(n) => put(map, &name, n),
-            Prm::Bytes(b) => raw(map, &name, b, options),
+            Prm::Number(n) => put(map, &name(path), n),
+            Prm::Bytes(b) => raw(map, &name(path), b, options),
         }
     });
+    if let Some((done, bytes)) = string {
+        raw(map, &name(&done), &bytes, options);
+    }
 }
 
 /// `memory_key_mkey_entry.free` → `mkc.free`: the driver's short name for the one structure that is looked at most.

@@ -366,3 +366,6 @@ fn event_line(time_ns: u64, event: &Event<'_>) -> Map<String, Value> {
     }
     map
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,32 +1,31 @@
-//! The tables of the PRM layer that the decoder needs, in one place.
+//! The tables of the PRM layer that the decoder needs, as plain functions of the numbers on the wire.
 
-use crate::prm::Layout;
+use crate::prm::commands::{self, RegisterId};
+use crate::prm::{Delivery, Layout, Opcode, Status};
+
+pub use commands::cap_layout;
 
 /// Name of an opcode.
-pub fn opcode_name(_opcode: u16) -> Option<&'static str> {
-    None
+pub fn opcode_name(opcode: u16) -> Option<&'static str> {
+    Opcode(opcode).name()
 }
-/// Layout of a command's input.
-pub fn in_layout(_opcode: u16) -> Option<&'static Layout> {
-    None
+
+/// Layouts of a command's input and output.
+pub fn layouts(opcode: u16, op_mod: u16) -> Option<(&'static Layout, &'static Layout)> {
+    commands::layouts(Opcode(opcode), op_mod)
 }
-/// Layout of a command's output.
-pub fn out_layout(_opcode: u16) -> Option<&'static Layout> {
-    None
+
+/// Name and layout of an access register. A register without a layout has its name all the same.
+pub fn register(id: u16) -> (String, Option<&'static Layout>) {
+    (RegisterId(id).to_string(), commands::register_layout(RegisterId(id)))
 }
-/// Layout of a capability type.
-pub fn cap_layout(_cap_type: u16) -> Option<&'static Layout> {
-    None
-}
-/// Name and layout of an access register.
-pub fn reg_layout(_register: u16) -> Option<(&'static str, &'static Layout)> {
-    None
-}
+
 /// Name of a command status.
-pub fn status_name(_status: u8) -> Option<&'static str> {
-    None
+pub fn status_name(status: u8) -> Option<&'static str> {
+    Status(status).name()
 }
+
 /// Name of a delivery status.
-pub fn delivery_name(_delivery: u8) -> Option<&'static str> {
-    None
+pub fn delivery_name(delivery: u8) -> Option<&'static str> {
+    Delivery(delivery).name()
 }
