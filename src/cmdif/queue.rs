@@ -51,8 +51,10 @@ pub enum Fetched {
         /// Why.
         status: Delivery,
     },
-    /// Nothing: the entry is not owned by the device, or cannot be reached.
+    /// Nothing: software owns the entry.
     Nothing,
+    /// The entry cannot be read.
+    Unreachable,
 }
 
 fn pointer(high: u32, low: u32) -> u64 {
@@ -66,12 +68,12 @@ fn signature(entry: &[u8]) -> u8 {
 /// Fetches the command in `slot` of the queue at `queue`.
 pub fn fetch(bus: &mut Bus, queue: Iova, slot: u8, block_signatures: bool) -> Fetched {
     let Some(at) = queue.checked_add(u64::from(slot) << LOG_CMDQ_STRIDE) else {
-        return Fetched::Nothing;
+        return Fetched::Unreachable;
     };
     let mut bytes = [0; ENTRY];
     let load = Load::device(LoadClass::CmdIn, Stream::Command);
     if bus.load(load, at, &mut bytes).is_err() {
-        return Fetched::Nothing;
+        return Fetched::Unreachable;
     }
     if bytes[STATUS_OWN as usize] & OWNER_HW == 0 {
         log::warn!(target: "cx10::cmd", "slot {slot}: doorbell for an entry that software owns");
@@ -149,6 +151,14 @@ impl Request {
         }
         finish(bus, self.entry, self.at, status);
         status
+    }
+}
+
+impl Request {
+    /// Hands the command back unanswered: the device failed.
+    pub fn fail(self, bus: &mut Bus) -> Delivery {
+        finish(bus, self.entry, self.at, Delivery::FW_ERR);
+        Delivery::FW_ERR
     }
 }
 

@@ -184,6 +184,8 @@ fn a_queue_outside_guest_memory_harms_nobody() {
         rig.function.bar_write(0x10, &((address >> 32) as u32).to_be_bytes());
         rig.function.bar_write(0x14, &(address as u32).to_be_bytes());
         rig.ring(0xffff_ffff);
+        assert_eq!(rig.bar(0x23c) >> 16 & 0xff, 0xa, "the health buffer says the fetch failed");
+        assert_eq!(rig.bar(0x14) >> 8 & 7, 1, "the interface is disabled");
     }
     rig.enable();
     rig.bring_up();
@@ -323,4 +325,20 @@ fn a_fast_teardown_ends_with_a_disabled_interface_that_a_driver_can_revive() {
     rig.enable();
     assert_eq!(rig.bar(0x14) >> 8 & 7, 0);
     rig.bring_up();
+}
+
+#[test]
+fn an_internal_error_stops_commands_until_a_driver_starts_the_function_anew() {
+    let mut rig = rig();
+    rig.bring_up();
+    rig.function.fail(crate::device::init_segment::Health::FirmwareError);
+    assert_eq!(rig.bar(0x238) >> 24 & 0x80, 0x80, "a reset is requested");
+    rig.post(0, &Rig::input(0x802, 0, 16), 16);
+    rig.ring(1);
+    assert_eq!(rig.entry(0)[0x3f], 1, "a disabled interface serves no doorbell");
+    rig.forget_pages();
+    rig.enable();
+    assert_eq!(rig.bar(0x23c), 0);
+    rig.bring_up();
+    rig.tear_down();
 }

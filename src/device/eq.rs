@@ -24,8 +24,12 @@ const INDEX_MASK: u32 = 0xff_ffff;
 pub enum Posted {
     /// It is in the queue.
     Delivered,
-    /// The queue was full or could not be written; the queue is dead.
-    Lost,
+    /// The queue was full; it is dead.
+    Overrun,
+    /// The queue could not be written; it is dead.
+    Unwritable,
+    /// The queue was dead already.
+    Dead,
 }
 
 /// An event queue.
@@ -99,12 +103,12 @@ impl EventQueue {
         irq: &mut Interrupts,
     ) -> Posted {
         if self.failed {
-            return Posted::Lost;
+            return Posted::Dead;
         }
         if self.occupancy() >= 1 << self.log_size {
             log::warn!(target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
             self.failed = true;
-            return Posted::Lost;
+            return Posted::Overrun;
         }
         let slot = u64::from(self.producer & ((1 << self.log_size) - 1));
         let mut eqe = [0; EQE_SIZE];
@@ -119,7 +123,7 @@ impl EventQueue {
         if !stored {
             log::warn!(target: "cx10::eq", "eqn={eqn:#x}: entry {slot} cannot be written");
             self.failed = true;
-            return Posted::Lost;
+            return Posted::Unwritable;
         }
         self.producer = self.producer.wrapping_add(1) & INDEX_MASK;
         if self.armed {

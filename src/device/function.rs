@@ -1,10 +1,12 @@
 //! The function that a VMM attaches: dispatch of accesses, bounded work, reset, and the summary of a run.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::clock::Clock;
 use super::config_space::{CONFIG_SIZE, ConfigSpace, Identity, Vpd};
 use super::eq::Posted;
 use super::hca::{Event, Hca};
-use super::init_segment::{self, Effect, FirmwareVersion, InitSegment, NicInterface};
+use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
 use super::irq::Interrupts;
 use super::memic;
 use super::uar::{self, Doorbell};
@@ -235,8 +237,10 @@ impl Function {
             }
             Effect::CommandQueue(address, NicInterface::Full) => {
                 if self.segment.nic_interface() != NicInterface::Full {
-                    // A driver takes over after a fast teardown: the function starts from nothing.
+                    // A driver takes over after a fast teardown or an internal error: the function starts anew.
                     self.hca.reset();
+                    self.segment.reset();
+                    self.segment.set_command_queue(address);
                 }
                 self.segment.set_nic_interface(NicInterface::Full);
                 self.command_queue = Some(Iova(address));
@@ -328,6 +332,10 @@ impl Function {
         let checksum = self.hca.block_signatures();
         let delivery = match queue::fetch(&mut self.bus, queue, slot, checksum) {
             queue::Fetched::Nothing => return,
+            queue::Fetched::Unreachable => {
+                self.fail(Health::FetchPciError);
+                return;
+            }
             queue::Fetched::Undelivered { status, .. } => {
                 let record = CommandRecord {
                     time_ns: self.clock.now(),
@@ -351,7 +359,15 @@ impl Function {
     fn run_command(&mut self, request: queue::Request) -> Delivery {
         let now = self.clock.now();
         let (opcode, ..) = cmdif::header(&request.input);
-        let (output, result) = cmdif::run(&mut self.hca, &mut self.bus, &mut self.irq, now, &request.input);
+        let (hca, bus, irq) = (&mut self.hca, &mut self.bus, &mut self.irq);
+        // A bug of ours must not take the VMM's guest down with it: the function fails as firmware does, and the
+        // run's verdict says whose fault it was.
+        let ran = catch_unwind(AssertUnwindSafe(|| cmdif::run(hca, bus, irq, now, &request.input)));
+        let Ok((output, result)) = ran else {
+            self.summary.internal_failure(format!("{opcode}: the handler panicked"));
+            self.fail(Health::FirmwareError);
+            return request.fail(&mut self.bus);
+        };
         let name = opcode.to_string();
         match &result {
             Ok(()) => {
@@ -413,11 +429,25 @@ impl Function {
         };
         let posted =
             entry.object.post(eqn, event.event_type, event.sub_type, &event.data, &mut self.bus, &mut self.irq);
-        if posted == Posted::Delivered {
-            let (event_type, sub_type) = (event.event_type, event.sub_type);
-            self.trace.event(self.clock.now(), &TraceEvent::Eqe { eqn, event_type, sub_type });
-        } else {
-            self.summary.dma_error("event lost");
+        match posted {
+            Posted::Delivered => {
+                let (event_type, sub_type) = (event.event_type, event.sub_type);
+                self.trace.event(self.clock.now(), &TraceEvent::Eqe { eqn, event_type, sub_type });
+            }
+            Posted::Overrun => self.fail(Health::AsyncEqOverrun),
+            Posted::Unwritable => self.fail(Health::EqError),
+            Posted::Dead => {}
         }
+    }
+
+    /// Internal error: the health buffer says so, commands are no longer served, and the interface shows as
+    /// disabled, so that a driver's health poll finds it and starts the function anew.
+    pub fn fail(&mut self, health: Health) {
+        log::error!(target: "cx10::device", "internal error: {health:?}");
+        self.summary.reset("internal-error");
+        self.segment.set_health(health);
+        self.segment.set_nic_interface(NicInterface::Disabled);
+        self.hca.set_internal_error();
+        self.command_doorbell = 0;
     }
 }

@@ -66,6 +66,22 @@ impl NicInterface {
     }
 }
 
+/// The syndrome of the health buffer (kernel `health.c`, `MLX5_HEALTH_SYNDR_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Health {
+    /// No error.
+    Good = 0x0,
+    /// An internal check failed.
+    FirmwareError = 0x1,
+    /// The command queue could not be read or written.
+    FetchPciError = 0xa,
+    /// The queue of asynchronous events overran.
+    AsyncEqOverrun = 0xc,
+    /// An event queue could not be written.
+    EqError = 0xd,
+}
+
 /// Firmware version as the segment shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirmwareVersion {
@@ -95,8 +111,7 @@ pub struct InitSegment {
     cmdq_addr_l: u32,
     nic_interface: NicInterface,
     initializing: bool,
-    health_syndrome: u8,
-    health_ext_syndrome: u16,
+    health: Health,
 }
 
 impl InitSegment {
@@ -109,14 +124,19 @@ impl InitSegment {
             cmdq_addr_l: 0,
             nic_interface: NicInterface::Full,
             initializing: false,
-            health_syndrome: 0,
-            health_ext_syndrome: 0,
+            health: Health::Good,
         }
     }
 
     /// Returns the registers to their reset values.
     pub fn reset(&mut self) {
         *self = InitSegment::new(self.version, self.hw_id);
+    }
+
+    /// Shows the address of the command queue.
+    pub fn set_command_queue(&mut self, address: u64) {
+        self.cmdq_addr_h = (address >> 32) as u32;
+        self.cmdq_addr_l = address as u32 & !0xfff;
     }
 
     /// Shows the state of the interface.
@@ -129,10 +149,16 @@ impl InitSegment {
         self.nic_interface
     }
 
-    /// Reports an internal error through the health buffer; 0 reports health.
-    pub fn set_health(&mut self, syndrome: u8, extended: u16) {
-        self.health_syndrome = syndrome;
-        self.health_ext_syndrome = extended;
+    /// Reports an internal error through the health buffer and asks for a reset. The first error stays until then.
+    pub fn set_health(&mut self, health: Health) {
+        if self.health == Health::Good {
+            self.health = health;
+        }
+    }
+
+    /// What the health buffer reports.
+    pub fn health(&self) -> Health {
+        self.health
     }
 
     /// The dword at `offset`, a multiple of 4, at device time `now` in nanoseconds.
@@ -144,13 +170,16 @@ impl InitSegment {
             CMDQ_ADDR_H => self.cmdq_addr_h,
             CMDQ_ADDR_L_SZ => self.cmdq_addr_l | self.nic_interface.bits() << 8 | LOG_CMDQ_SIZE << 4 | LOG_CMDQ_STRIDE,
             INITIALIZING => u32::from(self.initializing) << 31,
-            ASSERT_VAR..=0x0214 | ASSERT_EXIT_PTR..=0x0224 | HEALTH_RFR_SEVERITY => 0,
+            ASSERT_VAR..=0x0214 | ASSERT_EXIT_PTR..=0x0224 => 0,
+            HEALTH_RFR_SEVERITY if self.health == Health::Good => 0,
+            // Request for reset, severity valid, severity "error".
+            HEALTH_RFR_SEVERITY => (1 << 7 | 1 << 3 | 3) << 24,
             HEALTH_TIME => (now / 1_000_000_000) as u32,
             HEALTH_FW_VER => {
                 u32::from(version.major & 0xff) << 24 | u32::from(version.minor & 0xff) << 16 | u32::from(version.sub)
             }
             HEALTH_HW_ID => self.hw_id,
-            HEALTH_SYND => u32::from(self.health_syndrome) << 16 | u32::from(self.health_ext_syndrome),
+            HEALTH_SYND => (self.health as u32) << 16,
             INTERNAL_TIMER_H => (now >> 32) as u32,
             INTERNAL_TIMER_L => now as u32,
             // Never 0 and never all ones: the driver takes those for a dead device.
