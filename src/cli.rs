@@ -342,11 +342,11 @@ pub fn init_logging(args: &LogArgs) {
         (0, _) => Trace,
     };
     let mut builder = env_logger::Builder::new();
-    // -v is about this program; libraries join in at -vvv only.
-    builder.filter_level(level.min(if level == Trace { Trace } else { Warn })).filter_module("cx10", level);
-    if let Some(filter) = args.log.clone().or_else(|| std::env::var("CX10_LOG").ok()) {
-        builder.parse_filters(&filter);
-    }
+    match args.log.clone().or_else(|| std::env::var("CX10_LOG").ok()) {
+        Some(filter) => builder.filter_level(level).parse_filters(&filter),
+        // -v is about this program; libraries join in at -vvv only.
+        None => builder.filter_level(if level == Trace { Trace } else { level.min(Warn) }).filter_module("cx10", level),
+    };
     builder.format_timestamp_millis().format_target(true);
     // A second call (tests) keeps the first logger.
     let _ = builder.try_init();

@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     };
     cli::init_logging(&cli.log);
     let shown = match &cli.command {
+        Command::Run(args) if args.print_config => show::print_config(&args.device),
         Command::Run(_) => {
             eprintln!("cx10: not built in");
             return ExitCode::from(cli::EXIT_USAGE);

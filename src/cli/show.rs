@@ -1,6 +1,6 @@
 //! The small subcommands: they print something and end.
 
-use super::{ProfileCommand, TraceArgs, model};
+use super::{DeviceArgs, ProfileCommand, TraceArgs, model};
 use crate::config::{self, ConfigError, Sources, keys};
 use crate::prm::Kind;
 use crate::profile::{CapMode, Profile, builtin, caps};
@@ -79,6 +79,13 @@ pub fn trace(args: &TraceArgs) -> Result<(), ShowError> {
     if counts.shown == 0 && counts.read > 0 {
         eprintln!("cx10: none of {} events matches", counts.read);
     }
+    Ok(())
+}
+
+/// `--print-config`.
+pub fn print_config(device: &DeviceArgs) -> Result<(), ShowError> {
+    let profile = device.load()?;
+    io::stdout().write_all(profile.to_toml().as_bytes())?;
     Ok(())
 }
 

@@ -231,15 +231,15 @@ fn join_or(items: impl Iterator<Item = String>) -> String {
 
 /// The known name that is most like `name`, if one is like it at all.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|k| (strsim::jaro_winkler(name, k).max(strsim::normalized_damerau_levenshtein(name, k)), k))
-        .filter(|(score, _)| *score > 0.7)
-        .fold(None, |best: Option<(f64, &str)>, (score, k)| match best {
-            Some((s, _)) if s >= score => best,
-            _ => Some((score, k)),
-        })
-        .map(|(_, k)| k)
+    let mut best: Option<(f64, &str)> = None;
+    for k in known {
+        let slip = if name.len() > 2 && strsim::osa_distance(name, k) == 1 { 0.8 } else { 0.0 };
+        let score = strsim::jaro_winkler(name, k).max(strsim::normalized_damerau_levenshtein(name, k)).max(slip);
+        if score > 0.7 && best.is_none_or(|(s, _)| score > s) {
+            best = Some((score, k));
+        }
+    }
+    best.map(|(_, k)| k)
 }
 
 #[cfg(test)]

@@ -50,7 +50,10 @@ pub fn command(record: &CommandRecord<'_>, options: Options, meaning: SyndromeTe
         put(&mut map, "delivery", record.delivery);
         let name = tables::delivery_name(record.delivery);
         put(&mut map, "delivery_name", name.map_or_else(|| format!("{:#x}", record.delivery), str::to_string));
-        return map;
+        // The command may have run all the same: then its output could not be written.
+        if output.is_empty() {
+            return map;
+        }
     }
     put(&mut map, "out_len", output.len());
     put(&mut map, "out", fields(opcode, op_mod, output, layouts.map(|l| l.1), input, options));

@@ -205,6 +205,8 @@ fn command(line: &mut String, event: &Map<String, Value>, full: bool) {
     fields(line, event.get("in"), full);
     if number(event, "delivery") != 0 {
         line.push_str(&format!(" = DELIVERY ERROR {}", text(event, "delivery_name")));
+    }
+    if !event.contains_key("status") {
         return;
     }
     line.push_str(&format!(" = {}", text(event, "status")));

@@ -164,6 +164,9 @@ fn a_command_that_was_not_delivered_says_why() {
     assert_eq!((&line["delivery"], &line["delivery_name"]), (&2.into(), &"TOK_ERR".into()));
     assert!(line.get("status").is_none());
     assert!(human::event(line.as_object().unwrap(), false).ends_with("= DELIVERY ERROR TOK_ERR"));
+    // Run, but its output found no memory.
+    let line = decode_full(&create_mkey(true), &[0; 16], 6, false);
+    assert!(human::event(line.as_object().unwrap(), false).ends_with("= DELIVERY ERROR FW_ERR = OK"));
 }
 
 #[test]
