@@ -6,6 +6,7 @@
 //! the guest reads comes from here.
 
 mod vpd;
+mod vsc;
 
 pub use vpd::Vpd;
 
@@ -24,6 +25,7 @@ pub mod at {
     pub const PCIE: usize = 0x60;
     pub const DEVCTL: usize = PCIE + 8;
     pub const MSIX: usize = 0x9c;
+    pub const VSC: usize = 0xc0;
     pub const AER: usize = 0x100;
     pub const DSN: usize = 0x150;
 }
@@ -86,6 +88,7 @@ pub struct ConfigSpace {
     write_one_to_clear: Box<[u8; CONFIG_SIZE]>,
     identity: Identity,
     vpd: Vec<u8>,
+    gateway: vsc::Gateway,
 }
 
 impl ConfigSpace {
@@ -98,6 +101,7 @@ impl ConfigSpace {
             write_one_to_clear: Box::new([0; CONFIG_SIZE]),
             identity,
             vpd,
+            gateway: vsc::Gateway::default(),
         };
         config.reset();
         config
@@ -113,6 +117,7 @@ impl ConfigSpace {
         self.vital_product_data();
         self.pci_express();
         self.msix();
+        self.vendor_specific();
         self.advanced_error_reporting();
         self.serial_number();
     }
@@ -176,11 +181,37 @@ impl ConfigSpace {
 
     fn msix(&mut self) {
         let id = self.identity.clone();
-        self.put16(at::MSIX, 0x11 | (at::PM as u16) << 8);
+        self.put16(at::MSIX, 0x11 | (at::VSC as u16) << 8);
         self.put16(at::MSIX + 2, id.msix_vectors - 1);
         self.allow16(at::MSIX + 2, 0xc000);
         self.put32(at::MSIX + 4, id.msix_table); // BAR indicator 0
         self.put32(at::MSIX + 8, id.msix_pba);
+    }
+
+    fn vendor_specific(&mut self) {
+        self.gateway = vsc::Gateway::default();
+        self.put16(at::VSC, 0x09 | (at::PM as u16) << 8);
+        self.put16(at::VSC + 2, vsc::LEN as u16);
+        for offset in (4..vsc::LEN).step_by(4) {
+            self.allow32(at::VSC + offset, 0xffff_ffff);
+        }
+        self.show_gateway();
+    }
+
+    fn show_gateway(&mut self) {
+        for (offset, value) in self.gateway.registers() {
+            self.put32(at::VSC + offset, value);
+        }
+    }
+
+    /// Serves the gateway's dwords that a write of `start..end` touched.
+    fn gateway_access(&mut self, start: usize, end: usize) {
+        let registers = at::VSC + 4..at::VSC + vsc::LEN;
+        for at in registers.step_by(4).filter(|at| start < at + 4 && *at < end) {
+            let value = u32::from(self.get16(at)) | u32::from(self.get16(at + 2)) << 16;
+            self.gateway.write(at - at::VSC, value);
+        }
+        self.show_gateway();
     }
 
     fn advanced_error_reporting(&mut self) {
@@ -228,6 +259,9 @@ impl ConfigSpace {
         let end = start.saturating_add(data.len());
         if start <= at::VPD + 3 && end > at::VPD + 3 {
             self.vpd_access();
+        }
+        if start < at::VSC + vsc::LEN && end > at::VSC + 4 {
+            self.gateway_access(start, end);
         }
         if self.command() & COMMAND_MASTER != master {
             effect.bus_master = Some(master == 0);
@@ -356,7 +390,7 @@ mod tests {
             seen.push(header & 0xff);
             next = (header >> 8) as usize & 0xff;
         }
-        assert_eq!(seen, [0x10, 0x03, 0x11, 0x01]);
+        assert_eq!(seen, [0x10, 0x03, 0x11, 0x09, 0x01]);
         assert_eq!(read32(&config, 0x100) & 0xffff, 0x0001);
         assert_eq!(read32(&config, (read32(&config, 0x100) >> 20) as usize) & 0xffff, 0x0003);
     }
@@ -407,6 +441,18 @@ mod tests {
         assert_eq!(read32(&config, at::VPD + 4).to_le_bytes(), [0x82, 7, 0, b'p']);
         config.write(at::VPD as u64 + 2, &[0, 0x80]);
         assert_eq!(read32(&config, at::VPD) >> 16, 0x0000);
+    }
+
+    #[test]
+    fn the_gateway_answers_through_configuration_space() {
+        let mut config = ConfigSpace::new(identity());
+        config.write(at::VSC as u64 + 4, &[0xa, 0, 0, 0]);
+        assert_eq!(read32(&config, at::VSC + 4), 0x2000_000a);
+        let ticket = read32(&config, at::VSC + 8);
+        config.write(at::VSC as u64 + 0xc, &ticket.to_le_bytes());
+        assert_eq!(read32(&config, at::VSC + 0xc), ticket);
+        config.write(at::VSC as u64 + 0xc, &[0xff; 4]);
+        assert_eq!(read32(&config, at::VSC + 0xc), ticket);
     }
 
     #[test]
