@@ -20,8 +20,8 @@ fn query_adapter(ctx: &mut Ctx<'_>, _input: &[u8]) -> Reply {
     let mut adapter = out.query_adapter_struct_mut();
     adapter.set_ieee_vendor_id(IEEE_VENDOR_ID);
     adapter.set_vsd_vendor_id(u32::from(ctx.hca.profile.pci.vendor_id));
-    for (i, byte) in ctx.hca.profile.firmware.psid.bytes().take(16).enumerate() {
-        adapter.set_vsd_contd_psid(i, u32::from(byte));
+    for (to, from) in adapter.vsd_contd_psid_mut().iter_mut().zip(ctx.hca.profile.firmware.psid.bytes()) {
+        *to = from;
     }
     Ok(out.into_inner())
 }

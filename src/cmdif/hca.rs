@@ -118,8 +118,7 @@ fn set_driver_version(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_OP_ERR, common::NOT_CAPABLE));
     }
     let input = SetDriverVersionIn::new(input)?;
-    let text: Vec<u8> =
-        (0..64).map_while(|i| input.driver_version(i)).map(|byte| byte as u8).take_while(|b| *b != 0).collect();
+    let text: Vec<u8> = input.driver_version().iter().copied().take_while(|b| *b != 0).collect();
     ctx.hca.driver_version = String::from_utf8_lossy(&text).escape_debug().to_string();
     log::info!(target: "cx10::hca", "driver: {}", ctx.hca.driver_version);
     done()

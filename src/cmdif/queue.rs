@@ -146,8 +146,8 @@ impl Request {
             Ok(()) => Delivery::OK,
             Err(status) => status,
         };
-        for (i, byte) in output.iter().take(INLINE).enumerate() {
-            self.entry.set_command_output_inline_data(i, u32::from(*byte));
+        for (to, from) in self.entry.command_output_inline_data_mut().iter_mut().zip(&output) {
+            *to = *from;
         }
         finish(bus, self.entry, self.at, status);
         status

@@ -15,8 +15,8 @@ crate::prm::layout! {
         input_length @ 0x20 : 32;
         input_mailbox_pointer_63_32 @ 0x40 : 32;
         input_mailbox_pointer_31_9 @ 0x60 : 23;
-        command_input_inline_data @ 0x80 : [8; 16];
-        command_output_inline_data @ 0x100 : [8; 16];
+        command_input_inline_data @ 0x80 : [u8; 16];
+        command_output_inline_data @ 0x100 : [u8; 16];
         output_mailbox_pointer_63_32 @ 0x180 : 32;
         output_mailbox_pointer_31_9 @ 0x1a0 : 23;
         output_length @ 0x1c0 : 32;
@@ -28,7 +28,7 @@ crate::prm::layout! {
 
     /// Command mailbox block.
     pub struct CmdIfBox = "cmd_if_box", 0x240 bytes {
-        mailbox_data @ 0x0 : [8; 512];
+        mailbox_data @ 0x0 : [u8; 0x200];
         next_pointer_63_32 @ 0x1180 : 32;
         next_pointer_31_10 @ 0x11a0 : 22;
         block_number @ 0x11c0 : 32;

@@ -102,6 +102,27 @@ pub fn register_layout(id: RegisterId) -> Option<&'static Layout> {
     REGISTERS.iter().find(|r| r.0 == id).map(|r| r.1)
 }
 
+/// Layout of a `PPCNT` counter set by its `grp`. Source: kernel `include/linux/mlx5/device.h`, `MLX5_*_COUNTERS_GROUP`.
+pub fn port_counter_set(grp: u32) -> Option<&'static Layout> {
+    Some(match grp {
+        0x00 => reg_counters::Eth8023CntrsGrpDataLayout::LAYOUT,
+        0x01 => reg_counters::Eth2863CntrsGrpDataLayout::LAYOUT,
+        0x02 => reg_counters::Eth2819CntrsGrpDataLayout::LAYOUT,
+        0x03 => reg_counters::Eth3635CntrsGrpDataLayout::LAYOUT,
+        0x05 => reg_counters::EthExtendedCntrsGrpDataLayout::LAYOUT,
+        0x10 => reg_counters::EthPerPrioGrpDataLayout::LAYOUT,
+        0x11 => reg_counters::EthPerTcPrioGrpDataLayout::LAYOUT,
+        0x12 => reg_counters::PhysLayerCntrs::LAYOUT,
+        0x13 => reg_counters::EthPerTcCongestPrioGrpDataLayout::LAYOUT,
+        0x16 => reg_counters::PhysLayerStatisticalCntrs::LAYOUT,
+        0x1a => reg_counters::PhysLayerRecoveryCntrs::LAYOUT,
+        0x20 => reg_counters::IbPortCntrsGrpDataLayout::LAYOUT,
+        0x21 => reg_counters::IbExtPortCntrsGrpDataLayout::LAYOUT,
+        0x23 => reg_counters::RsHistogramCntrs::LAYOUT,
+        _ => return None,
+    })
+}
+
 super::codes::codes! {
     /// `register_id` of `ACCESS_REG`. Source: kernel `include/linux/mlx5/driver.h`.
     pub struct RegisterId(u16) {

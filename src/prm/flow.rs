@@ -268,7 +268,7 @@ crate::prm::layout! {
         reformat_param_0 @ 0xc : 4;
         reformat_data_size @ 0x16 : 10;
         reformat_param_1 @ 0x20 : 8;
-        reformat_data @ 0x30 : [8; 2];
+        reformat_data @ 0x30 : [u8; 2];
         more_reformat_data @ 0x40 : tail;
     }
 

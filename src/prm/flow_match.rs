@@ -10,7 +10,7 @@ crate::prm::layout! {
 
     /// IPv6 address.
     pub struct Ipv6Layout = "ipv6_layout", 0x10 bytes {
-        ipv6 @ 0x0 : [8; 16];
+        ipv6 @ 0x0 : [u8; 16];
     }
 
     /// IPv6 address as four dwords.

@@ -7,8 +7,8 @@ crate::prm::layout! {
     pub struct QueryAdapterParamBlock = "query_adapter_param_block", 0x100 bytes {
         ieee_vendor_id @ 0xc8 : 24;
         vsd_vendor_id @ 0xf0 : 16;
-        vsd @ 0x100 : [8; 208];
-        vsd_contd_psid @ 0x780 : [8; 16];
+        vsd @ 0x100 : [u8; 0xd0];
+        vsd_contd_psid @ 0x780 : [u8; 16];
     }
 
     /// Output of `TEARDOWN_HCA`.
@@ -139,7 +139,7 @@ crate::prm::layout! {
     pub struct SetDriverVersionIn = "set_driver_version_in", 0x50 bytes {
         opcode @ 0x0 : 16;
         op_mod @ 0x30 : 16;
-        driver_version @ 0x80 : [8; 64];
+        driver_version @ 0x80 : [u8; 0x40];
     }
 
     /// Output of `QUERY_HCA_CAP`.
@@ -206,7 +206,7 @@ crate::prm::layout! {
     pub struct MadIfcOut = "mad_ifc_out", 0x110 bytes {
         status @ 0x0 : 8;
         syndrome @ 0x20 : 32;
-        response_mad_packet @ 0x80 : [8; 256];
+        response_mad_packet @ 0x80 : [u8; 0x100];
     }
 
     /// Input of `MAD_IFC`.
@@ -216,7 +216,7 @@ crate::prm::layout! {
         remote_lid @ 0x40 : 16;
         plane_index @ 0x50 : 8;
         port @ 0x58 : 8;
-        mad @ 0x80 : [8; 256];
+        mad @ 0x80 : [u8; 0x100];
     }
 
     /// Output of `INIT_HCA`.
@@ -281,7 +281,7 @@ crate::prm::layout! {
 
     /// Input of `SET_NODE`.
     pub struct SetNodeIn = "set_node_in", 0x40 bytes {
-        node_description @ 0x0 : [8; 64];
+        node_description @ 0x0 : [u8; 0x40];
     }
 
     /// Output of `QUERY_WOL_ROL`.

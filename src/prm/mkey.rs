@@ -60,8 +60,8 @@ crate::prm::layout! {
         status @ 0x0 : 8;
         syndrome @ 0x20 : 32;
         memory_key_mkey_entry @ 0x80 : Mkc;
-        bsf0_klm0_pas_mtt0_1 @ 0x880 : [8; 16];
-        bsf1_klm1_pas_mtt2_3 @ 0x900 : [8; 16];
+        bsf0_klm0_pas_mtt0_1 @ 0x880 : [u8; 16];
+        bsf1_klm1_pas_mtt2_3 @ 0x900 : [u8; 16];
     }
 
     /// Input of `QUERY_MKEY`.

@@ -20,7 +20,7 @@ crate::prm::layout! {
         hop_limit @ 0x58 : 8;
         tclass @ 0x64 : 8;
         flow_label @ 0x6c : 20;
-        rgid_rip @ 0x80 : [8; 16];
+        rgid_rip @ 0x80 : [u8; 16];
         f_dscp @ 0x104 : 1;
         f_ecn @ 0x105 : 1;
         f_eth_prio @ 0x107 : 1;
@@ -383,7 +383,7 @@ crate::prm::layout! {
         uid @ 0x10 : 16;
         op_mod @ 0x30 : 16;
         qpn @ 0x48 : 24;
-        multicast_gid @ 0x80 : [8; 16];
+        multicast_gid @ 0x80 : [u8; 16];
     }
 
     /// Output of `DESTROY_QP`.
@@ -466,7 +466,7 @@ crate::prm::layout! {
         uid @ 0x10 : 16;
         op_mod @ 0x30 : 16;
         qpn @ 0x48 : 24;
-        multicast_gid @ 0x80 : [8; 16];
+        multicast_gid @ 0x80 : [u8; 16];
     }
 
     /// Output of `ARM_DCT_FOR_KEY_VIOLATION`.

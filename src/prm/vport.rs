@@ -16,7 +16,7 @@ crate::prm::layout! {
 
     /// RoCE address table entry.
     pub struct RoceAddrLayout = "roce_addr_layout", 0x20 bytes {
-        source_l3_address @ 0x0 : [8; 16];
+        source_l3_address @ 0x0 : [u8; 16];
         vlan_valid @ 0x83 : 1;
         vlan_id @ 0x84 : 12;
         source_mac_47_32 @ 0x90 : 16;

@@ -4,7 +4,7 @@
 //! QUERY_HCA_CAP and SET_HCA_CAP a capability area, ACCESS_REG a register; both are decoded by their own layouts.
 
 use super::{CommandRecord, Options, SyndromeText, line, put, tables};
-use crate::prm::{Kind, Layout, Value as Prm};
+use crate::prm::{Layout, Value as Prm};
 use serde_json::{Map, Value};
 
 const QUERY_HCA_CAP: u16 = 0x100;
@@ -117,25 +117,7 @@ fn add(map: &mut Map<String, Value>, prefix: &str, layout: &Layout, bytes: &[u8]
         "" => short(path).to_string(),
         _ => format!("{prefix}.{path}"),
     };
-    // Arrays of 8-bit numbers are byte strings; the walk gives them one by one.
-    let mut string: Option<(String, Vec<u8>)> = None;
     layout.walk(bytes, |path, value| {
-        if let (Prm::Number(n), Some((base, index))) = (value, path.strip_suffix(']').and_then(|p| p.rsplit_once('[')))
-        {
-            match &mut string {
-                Some((open, bytes)) if open == base => return bytes.push(n as u8),
-                _ if index == "0" && matches!(layout.locate(base), Some((_, Kind::Scalars { width: 8, .. }))) => {
-                    if let Some((done, bytes)) = string.replace((base.to_string(), vec![n as u8])) {
-                        raw(map, &name(&done), &bytes, options);
-                    }
-                    return;
-                }
-                _ => {}
-            }
-        }
-        if let Some((done, bytes)) = string.take() {
-            raw(map, &name(&done), &bytes, options);
-        }
         if value.is_zero() || (prefix.is_empty() && HEADER.contains(&path)) {
             return;
         }
@@ -144,9 +126,6 @@ fn add(map: &mut Map<String, Value>, prefix: &str, layout: &Layout, bytes: &[u8]
             Prm::Bytes(b) => raw(map, &name(path), b, options),
         }
     });
-    if let Some((done, bytes)) = string {
-        raw(map, &name(&done), &bytes, options);
-    }
 }
 
 /// `memory_key_mkey_entry.free` → `mkc.free`: the driver's short name for the one structure that is looked at most.
