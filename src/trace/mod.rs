@@ -7,8 +7,8 @@
 //! Tracing never disturbs the device: when off, [`Trace::enabled`] is one load and no record is built; when on, writes are
 //! buffered; a file that cannot be written is given up with one log line.
 //!
-//! Limits: lines are written as events happen, but reach the file when the buffer is full, at [`Trace::flush`], and when
-//! the last handle goes away.
+//! Limits: lines reach the file when the buffer is full, at [`Trace::flush`] (which the device calls when it becomes idle),
+//! and when the last handle goes away. A process that is killed loses at most what one burst of work wrote.
 
 pub mod decode;
 pub mod human;
@@ -151,6 +151,8 @@ pub enum Event<'a> {
 struct Shared {
     on: AtomicBool,
     lines: AtomicU64,
+    /// Something was written since the last flush.
+    dirty: AtomicBool,
     options: Options,
     syndrome: SyndromeText,
     sink: Mutex<Sink>,
@@ -220,6 +222,7 @@ impl Trace {
             shared: Some(Arc::new(Shared {
                 on: AtomicBool::new(true),
                 lines: AtomicU64::new(0),
+                dirty: AtomicBool::new(false),
                 options,
                 syndrome,
                 sink: Mutex::new(Sink { writer, name: name.to_string() }),
@@ -251,9 +254,10 @@ impl Trace {
         }
     }
 
-    /// Hands everything buffered to the file.
+    /// Hands everything buffered to the file, so that `cx10 trace --follow` shows it. Costs next to nothing when there is
+    /// nothing; called whenever the device becomes idle.
     pub fn flush(&self) {
-        if let Some(shared) = self.active() {
+        if let Some(shared) = self.active().filter(|s| s.dirty.swap(false, Ordering::Relaxed)) {
             let mut sink = shared.sink.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = sink.writer.flush() {
                 shared.give_up(&sink.name, &error);
@@ -275,6 +279,7 @@ impl Shared {
         match written {
             Ok(()) => {
                 self.lines.fetch_add(1, Ordering::Relaxed);
+                self.dirty.store(true, Ordering::Relaxed);
             }
             Err(error) => self.give_up(&sink.name, &error),
         }

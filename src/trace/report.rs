@@ -143,6 +143,53 @@ pub struct Keys {
     pub refused: Vec<KeyRefusal>,
     /// Refusals that found no place in `refused`.
     pub refused_omitted: u64,
+    /// Refusals by the ordering contract, those of `refused_omitted` included.
+    pub ordering_refused: u64,
+}
+
+impl Keys {
+    /// A key was created. `relaxed` says whether its context asks for relaxed writes.
+    pub fn note_created(&mut self, kind: &str, relaxed: bool) {
+        bump(&mut self.created, kind, 1);
+        if relaxed {
+            self.relaxed += 1;
+        } else {
+            bump(&mut self.strict_tolerated, kind, 1);
+        }
+    }
+
+    /// `count` keys were destroyed.
+    pub fn note_destroyed(&mut self, count: u64) {
+        self.destroyed += count;
+    }
+
+    /// A key was refused. Returns true if this cause was not seen before, so that the caller logs it once.
+    pub fn note_refused(&mut self, refusal: KeyRefusal) -> bool {
+        if refusal.ordering {
+            self.ordering_refused += 1;
+        }
+        let list = &mut self.refused;
+        if let Some(seen) = list.iter_mut().find(|r| r.same_cause(&refusal)) {
+            seen.count += 1;
+            return false;
+        }
+        if list.len() >= MAX_DISTINCT {
+            self.refused_omitted += 1;
+            return false;
+        }
+        list.push(KeyRefusal { count: 1, ..refusal });
+        true
+    }
+
+    /// Keys created, all kinds.
+    pub fn total_created(&self) -> u64 {
+        self.created.values().sum()
+    }
+
+    /// Keys refused, all causes.
+    pub fn total_refused(&self) -> u64 {
+        self.refused.iter().map(|r| r.count).sum::<u64>() + self.refused_omitted
+    }
 }
 
 /// Firmware pages: what the function asked of the driver and what it gave back.
@@ -265,36 +312,6 @@ impl RunSummary {
         bump(&mut self.commands.delivery_errors, name, 1);
     }
 
-    /// A key was created. `relaxed` says whether its context asks for relaxed writes.
-    pub fn key_created(&mut self, kind: &str, relaxed: bool) {
-        bump(&mut self.keys.created, kind, 1);
-        if relaxed {
-            self.keys.relaxed += 1;
-        } else {
-            bump(&mut self.keys.strict_tolerated, kind, 1);
-        }
-    }
-
-    /// `count` keys were destroyed.
-    pub fn keys_destroyed(&mut self, count: u64) {
-        self.keys.destroyed += count;
-    }
-
-    /// A key was refused. Returns true if this cause was not seen before, so that the caller logs it once.
-    pub fn key_refused(&mut self, refusal: KeyRefusal) -> bool {
-        let list = &mut self.keys.refused;
-        if let Some(seen) = list.iter_mut().find(|r| r.same_cause(&refusal)) {
-            seen.count += 1;
-            return false;
-        }
-        if list.len() >= MAX_DISTINCT {
-            self.keys.refused_omitted += 1;
-            return false;
-        }
-        list.push(KeyRefusal { count: 1, ..refusal });
-        true
-    }
-
     /// The guest used an opcode that is not implemented. Returns true the first time.
     pub fn unimplemented_opcode(&mut self, name: &str) -> bool {
         let first = !self.unimplemented.opcodes.contains_key(name);
@@ -340,24 +357,11 @@ impl RunSummary {
         }
     }
 
-    /// Keys created, all kinds.
-    pub fn keys_created(&self) -> u64 {
-        self.keys.created.values().sum()
-    }
-
-    /// Keys refused, all causes.
-    pub fn keys_refused(&self) -> u64 {
-        self.keys.refused.iter().map(|r| r.count).sum::<u64>() + self.keys.refused_omitted
-    }
-
     /// The verdict: our own failure outweighs the guest's, because it makes every other statement worthless.
     pub fn verdict(&self) -> Verdict {
         if !self.internal_failures.is_empty() {
             Verdict::Internal
-        } else if !self.violations.is_empty()
-            || self.keys.refused.iter().any(|r| r.ordering)
-            || self.keys.refused_omitted > 0
-        {
+        } else if !self.violations.is_empty() || self.keys.ordering_refused > 0 {
             Verdict::ContractViolation
         } else {
             Verdict::Clean
@@ -421,11 +425,11 @@ mod tests {
     #[test]
     fn a_key_refused_by_the_contract_makes_the_verdict_a_violation() {
         let mut s = RunSummary::new();
-        assert!(s.key_refused(refusal("window")));
-        assert!(!s.key_refused(refusal("window")), "same cause is counted, not repeated");
-        assert!(s.key_refused(refusal("memic")));
+        assert!(s.keys.note_refused(refusal("window")));
+        assert!(!s.keys.note_refused(refusal("window")), "same cause is counted, not repeated");
+        assert!(s.keys.note_refused(refusal("memic")));
         assert_eq!(s.keys.refused[0].count, 2);
-        assert_eq!(s.keys_refused(), 3);
+        assert_eq!(s.keys.total_refused(), 3);
         assert_eq!(s.verdict(), Verdict::ContractViolation);
         assert_eq!(s.verdict().exit_code(), 2);
     }
@@ -433,14 +437,14 @@ mod tests {
     #[test]
     fn a_key_refused_for_another_error_leaves_the_verdict_clean() {
         let mut s = RunSummary::new();
-        s.key_refused(KeyRefusal { ordering: false, ..refusal("mtt") });
+        s.keys.note_refused(KeyRefusal { ordering: false, ..refusal("mtt") });
         assert_eq!(s.verdict(), Verdict::Clean);
     }
 
     #[test]
     fn our_own_failure_outweighs_the_guests() {
         let mut s = RunSummary::new();
-        s.key_refused(refusal("window"));
+        s.keys.note_refused(refusal("window"));
         s.internal_failure("checker: CQE before data");
         assert_eq!(s.verdict(), Verdict::Internal);
         assert_eq!(s.verdict().exit_code(), 3);
@@ -464,7 +468,7 @@ mod tests {
         let mut s = RunSummary::new();
         for i in 0..10_000u32 {
             s.command(&format!("OPCODE_{i:#x}"), 2, "BAD_OP", i, "");
-            s.key_refused(KeyRefusal { value: i.into(), ..refusal("mtt") });
+            s.keys.note_refused(KeyRefusal { value: i.into(), ..refusal("mtt") });
             s.dma_error(&format!("reason {i}"));
             s.internal_failure("x");
         }
@@ -472,7 +476,7 @@ mod tests {
         assert_eq!(s.commands.failures_omitted, 10_000 - MAX_DISTINCT as u64);
         assert_eq!(s.commands.by_opcode.values().sum::<u64>(), 10_000);
         assert!(s.commands.by_opcode.len() <= MAX_DISTINCT + 1);
-        assert_eq!(s.keys_refused(), 10_000);
+        assert_eq!(s.keys.total_refused(), 10_000);
         assert_eq!(s.dma_errors["other"], 10_000 - MAX_DISTINCT as u64);
         assert_eq!(s.internal_failures.len(), MAX_DISTINCT);
     }
@@ -483,7 +487,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("report.json");
         let mut s = RunSummary::new();
-        s.key_refused(refusal("window"));
+        s.keys.note_refused(refusal("window"));
         s.write_json(&path).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(value["verdict"], "contract-violation");

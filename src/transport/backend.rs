@@ -101,6 +101,9 @@ impl Device for Function {
 
     fn run(&mut self, _now: u64) -> Work {
         let progress = self.work();
+        if !progress.more {
+            self.trace().flush();
+        }
         Work { more: progress.more, next_deadline: None }
     }
 }

@@ -193,3 +193,26 @@ fn a_rule_is_never_weaker_than_the_type_behind_it() {
         }
     }
 }
+
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let whole = builtin::text(builtin::DEFAULT).unwrap();
+    let place = |line| Place::Builtin { name: "x".into(), line };
+    let parse = |text: &str| Layer::parse(text, "x", PathBuf::new(), &place).map(|l| l.entries.len());
+    assert!(parse(whole).unwrap() > 100);
+    // Cut anywhere, and with a character replaced; the step keeps the test short.
+    let mut state = 1u32;
+    for at in (0..whole.len()).step_by(499).filter(|at| whole.is_char_boundary(*at)) {
+        let _ = parse(&whole[..at]);
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let odd = ["\0", "[", "]", "=", "\"", ".", "{", "\n", "é", "-", "#", "1e9"][(state >> 24) as usize % 12];
+        let next = (at + 1..).find(|i| whole.is_char_boundary(*i)).unwrap_or(whole.len());
+        let _ = parse(&format!("{}{odd}{}", &whole[..at], whole.get(next..).unwrap_or("")));
+        let _ = with_sets(&[&whole[at..(at + 40).min(whole.len())].replace('\u{b7}', "")]);
+    }
+    for set in
+        ["a.b.c.d.e=1", "caps.general[0]=1", "caps.general.[0]=1", "caps.flow_table.x[99999999999]=1", "é=é", "=", "=="]
+    {
+        assert!(with_sets(&[set]).is_err(), "{set}");
+    }
+}
