@@ -55,11 +55,6 @@ busybox_dir() {
 # --kernel X.Y
 kernel_from_debian() {
     local series=$1 recipe key image version list dir modules
-    need mksquashfs squashfs-tools
-    need cpio cpio
-    need xz xz-utils
-    need zstd zstd
-    need depmod kmod
     recipe=kernel-$series-$(recipe_hash kernel.sh)
     key=$(pointer "$recipe")
     if [[ -z $key || -n $UPDATE ]]; then
@@ -101,9 +96,6 @@ kernel_from_tree() {
     bzimage=$tree/arch/x86/boot/bzImage
     [[ -f $bzimage ]] || die "$tree has no arch/x86/boot/bzImage; build it with: make -C $tree bzImage modules"
     [[ -r $tree/include/config/kernel.release ]] || die "$tree has no include/config/kernel.release; is it a built tree?"
-    need mksquashfs squashfs-tools
-    need cpio cpio
-    need depmod kmod
     release=$(<"$tree/include/config/kernel.release")
     # What would be installed: the image, and every module by name, size and time.
     key=kernel-$( (
@@ -112,6 +104,7 @@ kernel_from_tree() {
         find "$tree" -name '*.ko' -printf '%P %s %T@\n' | LC_ALL=C sort
     ) | sha)
     if [[ ! -d $CACHE/$key ]]; then
+        require_tools
         new_work_dir
         mkdir "$WORK/image" "$WORK/tree"
         if grep -qs '^CONFIG_PVH=y' "$tree/.config" && [[ -f $tree/vmlinux ]]; then
@@ -120,7 +113,7 @@ kernel_from_tree() {
             cp "$bzimage" "$WORK/image/kernel"
         fi
         if grep -qs '^CONFIG_MODULES=y' "$tree/.config" && [[ -f $tree/modules.order && -s $tree/modules.order ]]; then
-            need make make
+            command -v make >/dev/null || die "make is missing; install it with: apt-get install make"
             say "installing the modules of $release"
             make -s -C "$tree" modules_install INSTALL_MOD_PATH="$WORK/tree" INSTALL_MOD_STRIP=1 >&2 ||
                 die "make modules_install failed in $tree"
@@ -137,12 +130,12 @@ kernel_from_tree() {
 kernel_from_file() {
     local file key
     file=$(readlink -f "$1")
-    need cpio cpio
     key=kernel-$( (
         recipe_hash kernel.sh
         sha256sum <"$file"
     ) | sha)
     if [[ ! -d $CACHE/$key ]]; then
+        require_tools
         say "$file comes without modules: mlx5 and everything in qemu/kernel.sh BOOT_MODULES must be built in"
         new_work_dir
         mkdir "$WORK/image"

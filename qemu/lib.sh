@@ -11,9 +11,27 @@ die() {
     exit 1
 }
 
-# need COMMAND PACKAGE: a host tool, named by the Debian package that has it.
-need() {
-    command -v "$1" >/dev/null 2>&1 || die "$1 is missing; install it with: apt-get install $2"
+# What building needs on the host: command and the Debian package that has it.
+HOST_TOOLS=(
+    apt-get:apt dpkg-deb:dpkg flock:util-linux mksquashfs:squashfs-tools cpio:cpio zstd:zstd xz:xz-utils depmod:kmod
+)
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# missing_packages: the packages that building needs and the host lacks, on one line.
+missing_packages() {
+    local tool missing=()
+    for tool in "${HOST_TOOLS[@]}"; do
+        command -v "${tool%%:*}" >/dev/null 2>&1 || missing+=("${tool#*:}")
+    done
+    [[ -r $KEYRING ]] || missing+=(debian-archive-keyring)
+    echo "${missing[*]}"
+}
+
+# require_tools: called where something is about to be built; what is in the cache needs no tools.
+require_tools() {
+    local missing
+    missing=$(missing_packages)
+    [[ -z $missing ]] || die "packages are missing on this machine; install them with: apt-get install $missing"
 }
 
 CACHE=${CX10_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cx10}
@@ -68,15 +86,13 @@ pointer() {
 
 # The private apt. Written anew each time, so that a changed mirror takes effect.
 apt_setup() {
-    need apt-get apt
-    need dpkg-deb dpkg
-    local apt=$CACHE/apt keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-    [[ -r $keyring ]] || die "$keyring is missing; install it with: apt-get install debian-archive-keyring"
+    require_tools
+    local apt=$CACHE/apt
     mkdir -p "$apt"/{state/lists/partial,cache/archives/partial,etc}
     : >"$apt/state/status"
     local suite
     for suite in "$DEBIAN_SUITE" "$DEBIAN_BACKPORTS"; do
-        printf 'deb [arch=amd64 signed-by=%s] %s %s main\n' "$keyring" "$DEBIAN_MIRROR" "$suite"
+        printf 'deb [arch=amd64 signed-by=%s] %s %s main\n' "$KEYRING" "$DEBIAN_MIRROR" "$suite"
     done >"$apt/etc/sources.list"
     cat >"$apt/apt.conf" <<EOF
 Dir::State "$apt/state";

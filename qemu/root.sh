@@ -6,7 +6,6 @@
 
 build_root() {
     local recipe key list dir
-    need mksquashfs squashfs-tools
     recipe=root-$(recipe_hash root.sh)
     key=$(pointer "$recipe")
     if [[ -z $key || -n $UPDATE ]]; then
