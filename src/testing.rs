@@ -7,6 +7,7 @@ use crate::device::Function;
 use crate::device::clock::ManualClock;
 use crate::dma::map::Rights;
 use crate::dma::{Iova, MemoryMap};
+use crate::prm::eq::CreateEqIn;
 use crate::prm::hca::{ManagePagesIn, QueryPagesOut};
 use crate::profile::Profile;
 use crate::trace::Trace;
@@ -193,6 +194,36 @@ impl Rig {
         input[..2].copy_from_slice(&opcode.to_be_bytes());
         input[6..8].copy_from_slice(&op_mod.to_be_bytes());
         input
+    }
+
+    /// An ACCESS_REG input that reads or writes `register` with `image`.
+    pub fn register(register: u16, read: bool, image: &[u8]) -> Vec<u8> {
+        let mut input = Rig::input(0x805, u16::from(read), 16);
+        input[10..12].copy_from_slice(&register.to_be_bytes());
+        input.extend(image);
+        input
+    }
+
+    /// Accesses a register, which must succeed, and returns its image.
+    pub fn register_ok(&mut self, register: u16, read: bool, image: &[u8]) -> Vec<u8> {
+        self.ok(&Rig::register(register, read, image), 16 + image.len()).split_off(16)
+    }
+
+    /// Creates an unarmed event queue of 64 entries for the events in `mask` and returns where its entries are;
+    /// entries that the device did not write are all ones.
+    pub fn event_queue(&mut self, mask: u64) -> u64 {
+        const BUFFER: u64 = FREE + 0x10_0000;
+        self.write(BUFFER, &[0xff; 4096]);
+        let uar = self.ok(&Rig::input(0x802, 0, 16), 16);
+        let mut input = CreateEqIn::with_tail(8);
+        input.set_opcode(0x301);
+        let mut context = input.eq_context_entry_mut();
+        context.set_log_eq_size(6);
+        context.set_uar_page(u32::from_be_bytes([0, uar[9], uar[10], uar[11]]));
+        input.set_event_bitmask(0, mask);
+        input.pas_mut().copy_from_slice(&BUFFER.to_be_bytes());
+        self.ok(input.as_bytes(), 16);
+        BUFFER
     }
 
     /// Gives what QUERY_PAGES with `op_mod` asks for.

@@ -8,6 +8,7 @@ pub mod error;
 pub mod mailbox;
 pub mod queue;
 
+pub mod access_reg;
 mod adapter;
 mod eq;
 mod hca;
@@ -69,8 +70,15 @@ impl Command {
 }
 
 /// The commands of every family.
-static FAMILIES: &[&[Command]] =
-    &[hca::COMMANDS, hca_cap::COMMANDS, pages::COMMANDS, adapter::COMMANDS, uar::COMMANDS, eq::COMMANDS];
+static FAMILIES: &[&[Command]] = &[
+    access_reg::COMMANDS,
+    hca::COMMANDS,
+    hca_cap::COMMANDS,
+    pages::COMMANDS,
+    adapter::COMMANDS,
+    uar::COMMANDS,
+    eq::COMMANDS,
+];
 
 /// The syndromes of every family.
 pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
@@ -81,6 +89,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     hca::syn::TABLE,
     hca_cap::syn::TABLE,
     eq::syn::TABLE,
+    access_reg::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

@@ -10,7 +10,7 @@ use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, Ni
 use super::irq::Interrupts;
 use super::memic;
 use super::uar::{self, Doorbell};
-use crate::cmdif::{self, error, queue};
+use crate::cmdif::{self, access_reg, error, queue};
 use crate::dma::{Bus, Iova};
 use crate::prm::eq::PagesReqEvent;
 use crate::prm::status::Delivery;
@@ -149,6 +149,11 @@ impl Function {
     /// All state behind commands.
     pub fn hca(&self) -> &Hca {
         &self.hca
+    }
+
+    /// All state behind commands, to change it from outside: wires, tests.
+    pub fn hca_mut(&mut self) -> &mut Hca {
+        &mut self.hca
     }
 
     /// The trace that events go to.
@@ -380,6 +385,12 @@ impl Function {
                 self.summary.command(&name, error.status.0, &error.status.to_string(), error.syndrome.0, meaning);
                 if error.syndrome == error::common::UNKNOWN_OPCODE && self.summary.unimplemented_opcode(&name) {
                     log::warn!(target: "cx10::cmd", "{name} is not implemented");
+                }
+                if error.syndrome == access_reg::syn::UNKNOWN_REGISTER {
+                    let register = access_reg::register_name(&request.input);
+                    if self.summary.unimplemented_register(&register) {
+                        log::warn!(target: "cx10::cmd", "access register {register} is not implemented");
+                    }
                 }
             }
         }

@@ -6,6 +6,9 @@ use super::capabilities::Capabilities;
 use super::memic::DeviceMemory;
 use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
+use super::port::{LinkChange, PORT_NUMBER, Port};
+use crate::prm::eqe::PortState;
+use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
 use crate::trace::report::Keys;
 
@@ -82,6 +85,10 @@ pub struct Hca {
     pub driver_version: String,
     /// Device memory behind BAR 0.
     pub memic: DeviceMemory,
+    /// The Ethernet port.
+    pub port: Port,
+    /// Text of the node description register.
+    pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
     pub keys: Keys,
     events: VecDeque<Event>,
@@ -94,6 +101,12 @@ fn new_objects(profile: &Profile, caps: &Capabilities) -> Objects {
     Objects::new(Pages::new(demand), |kind| caps.max_objects(kind))
 }
 
+/// The profile's description, padded; the last byte stays 0.
+fn node_description(profile: &Profile) -> [u8; 64] {
+    let text = profile.net.node_description.as_bytes();
+    std::array::from_fn(|i| if i < 63 { text.get(i).copied().unwrap_or(0) } else { 0 })
+}
+
 impl Hca {
     /// A disabled HCA as `profile` describes it.
     pub fn new(profile: Profile) -> Hca {
@@ -103,6 +116,8 @@ impl Hca {
             objects: new_objects(&profile, &caps),
             caps,
             issi: 0,
+            port: Port::new(&profile),
+            node_description: node_description(&profile),
             profile,
             driver_version: String::new(),
             memic: DeviceMemory::new(),
@@ -160,6 +175,8 @@ impl Hca {
         self.issi = 0;
         self.driver_version.clear();
         self.memic.reset();
+        self.port = Port::new(&self.profile);
+        self.node_description = node_description(&self.profile);
         self.internal_error = false;
     }
 
@@ -199,6 +216,21 @@ impl Hca {
             return;
         }
         self.events.push_back(event);
+    }
+
+    /// The port's link came up or went down, if it did: the driver learns it by event.
+    pub fn link_changed(&mut self, change: Option<LinkChange>) {
+        let Some(change) = change else { return };
+        log::info!(target: "cx10::port", "link {change:?}");
+        let sub_type = match change {
+            LinkChange::Up => PortChange::ACTIVE,
+            LinkChange::Down => PortChange::DOWN,
+        };
+        let mut state = PortState::zeroed();
+        state.set_port_num(PORT_NUMBER);
+        let mut data = [0; 28];
+        data.copy_from_slice(state.as_bytes());
+        self.raise(Event { event_type: EventType::PORT_CHANGE.0, sub_type: sub_type.0, data, eqn: None });
     }
 
     /// The next event to deliver.

@@ -12,10 +12,13 @@ pub mod function;
 pub mod hca;
 pub mod init_segment;
 pub mod irq;
+pub mod link_modes;
 pub mod memic;
 pub mod objects;
 pub mod page_list;
 pub mod pages;
+pub mod port;
+pub mod port_counters;
 pub mod uar;
 
 pub use function::Function;
