@@ -244,8 +244,11 @@ pub struct TraceArgs {
     #[arg(long)]
     pub full: bool,
     /// Go on at the end of the file, like tail -f
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "count")]
     pub follow: bool,
+    /// Count commands by name and outcome instead of printing them, like strace -c
+    #[arg(short, long)]
+    pub count: bool,
 }
 
 /// `cx10 profile`.

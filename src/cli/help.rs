@@ -64,6 +64,7 @@ Examples:
   cx10 trace t.jsonl --failed                    failed commands and refused keys
   cx10 trace t.jsonl --op CREATE_MKEY --full
   cx10 trace t.jsonl --follow                    while the guest runs
+  cx10 trace t.jsonl --count                     which commands, how many, what failed
   jq -r 'select(.ev == \"key\")' t.jsonl           the file is JSON, one object a line";
 
 /// Behind the help of `cx10 profile`.

@@ -63,6 +63,7 @@ pub fn trace(args: &TraceArgs) -> Result<(), ShowError> {
         uid: args.uid,
         full: args.full,
         follow: args.follow,
+        count: args.count,
     };
     let path = args.file.display().to_string();
     let input: Box<dyn BufRead> = if args.file == Path::new("-") {

@@ -10,6 +10,7 @@
 
 use super::FORMAT;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Options {
     pub full: bool,
     /// Go on at the end of the file.
     pub follow: bool,
+    /// Print a table of commands and outcomes instead of the events, like strace -c.
+    pub count: bool,
 }
 
 /// Why a trace cannot be shown.
@@ -71,9 +74,63 @@ pub struct Counts {
     pub shown: u64,
 }
 
+/// Commands of one name.
+#[derive(Default)]
+struct Tally {
+    calls: u64,
+    failed: u64,
+    /// How many commands ended with each way of failing.
+    outcomes: BTreeMap<String, u64>,
+}
+
+/// Table of commands and outcomes.
+#[derive(Default)]
+struct Tallies(BTreeMap<String, Tally>);
+
+impl Tallies {
+    fn add(&mut self, event: &Map<String, Value>) {
+        let kind = text(event, "ev");
+        let name = match kind {
+            "command" => text(event, "op").to_string(),
+            "key" => format!("({} key {})", text(event, "kind"), text(event, "verdict")),
+            _ => format!("({kind})"),
+        };
+        let tally = self.0.entry(name).or_default();
+        tally.calls += 1;
+        if is_failure(event) {
+            tally.failed += 1;
+            let outcome = match (kind, event.get("delivery_name").and_then(Value::as_str)) {
+                ("command", Some(delivery)) => format!("delivery {delivery}"),
+                ("command", None) => {
+                    let syndrome = format!("{:#x}", number(event, "syndrome"));
+                    let meaning = event.get("meaning").and_then(Value::as_str).unwrap_or(&syndrome);
+                    format!("{}: {meaning}", text(event, "status"))
+                }
+                _ => text(event, "reason").to_string(),
+            };
+            *tally.outcomes.entry(outcome).or_default() += 1;
+        }
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{:>8} {:>8}  command", "calls", "failed")?;
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by_key(|(name, tally)| (name.starts_with('('), std::cmp::Reverse(tally.calls)));
+        for (name, tally) in rows {
+            let failed = if tally.failed == 0 { String::new() } else { tally.failed.to_string() };
+            writeln!(out, "{:>8} {failed:>8}  {name}", tally.calls)?;
+            for (outcome, count) in &tally.outcomes {
+                writeln!(out, "{:>8} {count:>8}    {outcome}", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Prints a trace.
 pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) -> Result<Counts, TraceError> {
     let mut counts = Counts::default();
+    let mut tallies = Tallies::default();
     let mut number = 0;
     let mut line = Vec::new();
     loop {
@@ -109,13 +166,20 @@ pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) ->
             counts.read += 1;
             if options.wants(&event) {
                 counts.shown += 1;
-                writeln!(out, "{}", self::event(&event, options.full)).map_err(TraceError::Write)?;
+                if options.count {
+                    tallies.add(&event);
+                } else {
+                    writeln!(out, "{}", self::event(&event, options.full)).map_err(TraceError::Write)?;
+                }
             }
         }
         line.clear();
     }
     if number == 0 {
         return Err(TraceError::Foreign("the file is empty".into()));
+    }
+    if options.count {
+        tallies.print(&mut out).map_err(TraceError::Write)?;
     }
     finish(out, Ok(counts))
 }
@@ -309,6 +373,20 @@ mod tests {
         assert_eq!(shown(Options { opcodes: vec!["CREATE_CQ".into()], ..Options::default() }), 0);
         assert_eq!(shown(Options { events: vec!["irq".into()], ..Options::default() }), 1);
         assert_eq!(shown(Options { uid: Some(1), ..Options::default() }), 1);
+    }
+
+    #[test]
+    fn commands_are_counted_with_their_outcomes() {
+        let (out, _) = run(&trace(&[OK, BAD, BAD, IRQ]), &Options { count: true, ..Options::default() });
+        assert_eq!(
+            out.lines().skip(1).collect::<Vec<_>>(),
+            [
+                "   calls   failed  command",
+                "       3        2  CREATE_MKEY",
+                "                2    BAD_PARAM: relaxed_ordering_write must be 1",
+                "       1           (irq)",
+            ]
+        );
     }
 
     #[test]
