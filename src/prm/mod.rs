@@ -1,7 +1,20 @@
 //! PRM layouts: commands, contexts, capabilities, work queue entries and events, as the mlx5 driver and the device share
 //! them. Data only; nothing here knows the device.
 //!
-//! Names, offsets and widths are those of `mlx5_ifc.h`, compared field by field by `tests/prm_ifc.rs`.
+//! Names, offsets and widths are those of `mlx5_ifc.h` of the newest supported kernel, compared field by field by
+//! `tests/prm_ifc.rs`. An older driver's register image may be shorter than the layout.
+//!
+//! | modules | hold |
+//! |---|---|
+//! | [`macros`], [`layout`](mod@layout), [`bits`] | `layout!`, the runtime field table, bit access |
+//! | [`commands`] | which layouts belong to a command, capability type, access register |
+//! | [`opcode`], [`status`], [`event`], [`values`] | numbers with PRM names |
+//! | [`init_segment`], [`cmd`] | BAR0's first page, command queue, mailboxes |
+//! | [`hca`], `caps_*` | bring-up, pages, capabilities |
+//! | [`eq`], [`eqe`], [`cq`], [`cqe`], [`wqe`] | event and completion queues, work queue entries, doorbells |
+//! | [`mkey`], [`pd`], [`qp`], [`srq`], [`queue`], [`tir`], [`devx`] | objects of verbs and of the netdev |
+//! | [`flow`], [`flow_match`], [`counters`], [`qos`], [`vport`] | steering, counters, scheduling, vports |
+//! | [`reg`], [`reg_device`], [`reg_counters`] | access registers |
 
 pub mod bits;
 pub mod layout;

@@ -47,7 +47,7 @@ crate::prm::layout! {
         eth_proto_lp_advertise @ 0x180 : 32;
     }
 
-    /// Access register `PPLM`.
+    /// Access register `PPLM`. Drivers before the 1600G modes (Linux 6.12) send and take only the first 0x50 bytes.
     pub struct PplmReg = "pplm_reg", 0x78 bytes {
         local_port @ 0x8 : 8;
         port_profile_mode @ 0x40 : 8;
