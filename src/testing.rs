@@ -58,8 +58,13 @@ impl Answer {
 impl Rig {
     /// A powered-on function with memory enabled, bus mastering on and the command queue set.
     pub fn new(profile: Profile) -> Rig {
+        Rig::traced(profile, Trace::off())
+    }
+
+    /// The same with a trace.
+    pub fn traced(profile: Profile, trace: Trace) -> Rig {
         let clock = ManualClock::default();
-        let function = Function::new(profile, Box::new(clock.clone()), Trace::off());
+        let function = Function::new(profile, Box::new(clock.clone()), trace);
         let memfd = crate::sys::memfd("cx10-test-ram", RAM, true).expect("a memfd");
         let mut rig = Rig { function, clock, ram: MemoryMap::new(), memfd, token: 0, given: 0 };
         rig.ram.map(Iova(0), RAM, Rights::ReadWrite, Some(rig.memfd.as_fd()), 0).expect("fresh map");

@@ -285,3 +285,29 @@ fn every_event_has_its_line() {
         ]
     );
 }
+
+#[test]
+fn a_driver_on_its_way_up_can_be_followed_in_the_trace() {
+    use crate::profile::Profile;
+    use crate::testing::Rig;
+    let sink = Shared::default();
+    let profile = Profile::with("connectx10-c2c", &["pages.boot=3", "pages.init=0"]).unwrap();
+    let mut rig = Rig::traced(profile, trace_into(&sink, false));
+    rig.bring_up();
+    rig.ok(&Rig::input(0x100, 1, 16), 0x1010);
+    rig.exec(&Rig::input(0xfff, 0, 16), 16);
+    rig.function.reset(crate::device::function::ResetKind::FunctionLevel);
+    let lines = sink.lines();
+    let text: Vec<_> = lines[1..].iter().map(|l| human::event(l.as_object().unwrap(), false)).collect();
+    let find =
+        |part: &str| text.iter().find(|l| l.contains(part)).unwrap_or_else(|| panic!("{part}: {text:#?}")).clone();
+    assert_eq!(find("ENABLE_HCA"), "0.000000 [0] ENABLE_HCA = OK");
+    assert!(find("QUERY_PAGES op_mod=0x1").ends_with("= OK num_pages=3"), "{}", find("QUERY_PAGES op_mod=0x1"));
+    assert!(find("MANAGE_PAGES op_mod=0x1").contains("input_num_entries=3"), "{}", find("MANAGE_PAGES op_mod=0x1"));
+    assert!(find("QUERY_HCA_CAP op_mod=0x1 = OK").contains("caps.general."));
+    assert!(find("OPCODE_0xfff").contains("= BAD_OP_ERR (syndrome 0x"));
+    assert!(find("reset kind=").starts_with("0.000000     reset kind="));
+    let failed = human::Options { failed: true, ..human::Options::default() };
+    let all: String = lines.iter().map(|l| l.to_string() + "\n").collect();
+    assert_eq!(human::print(all.as_bytes(), io::sink(), &failed).unwrap().shown, 1, "only the unknown opcode");
+}
