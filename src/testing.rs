@@ -1,6 +1,8 @@
 //! A driver in process, for tests, fuzz targets and benches: guest memory, the command queue, and the steps that
 //! bring the function up. It knows the device only through its registers and memory, as a real driver does.
 
+pub mod queues;
+
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::device::Function;

@@ -10,6 +10,8 @@ pub mod queue;
 
 pub mod access_reg;
 mod adapter;
+mod buffer;
+mod cq;
 mod eq;
 mod hca;
 mod hca_cap;
@@ -78,6 +80,7 @@ static FAMILIES: &[&[Command]] = &[
     adapter::COMMANDS,
     uar::COMMANDS,
     eq::COMMANDS,
+    cq::COMMANDS,
 ];
 
 /// The syndromes of every family.
@@ -90,6 +93,8 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     hca_cap::syn::TABLE,
     eq::syn::TABLE,
     access_reg::syn::TABLE,
+    buffer::syn::TABLE,
+    cq::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

@@ -77,6 +77,7 @@ impl Capabilities {
                 0 => log("log_max_eq"),
                 count => count,
             },
+            Kind::Cq => log("log_max_cq"),
             Kind::Uctx => log("log_max_uctx"),
             // Bounded by the numbers of the table.
             Kind::Uar => u32::MAX,

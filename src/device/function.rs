@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::clock::Clock;
 use super::config_space::{CONFIG_SIZE, ConfigSpace, Identity, Vpd};
+use super::cq::{CQE, Completion};
 use super::eq::Posted;
 use super::hca::{Event, Hca};
 use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
@@ -63,6 +64,8 @@ impl ResetKind {
 pub struct Progress {
     /// More work is ready now.
     pub more: bool,
+    /// After how many nanoseconds work becomes ready by itself.
+    pub wait: Option<u64>,
 }
 
 /// The PCI function.
@@ -144,6 +147,12 @@ impl Function {
     /// Interrupts, to connect them.
     pub fn irq_mut(&mut self) -> &mut Interrupts {
         &mut self.irq
+    }
+
+    /// Writes a completion to a completion queue, as a queue's engine does.
+    pub fn complete(&mut self, cqn: u32, cqe: &[u8; CQE]) -> Completion {
+        let now = self.clock.now();
+        self.hca.complete(cqn, cqe, &mut self.bus, now)
     }
 
     /// All state behind commands.
@@ -282,15 +291,22 @@ impl Function {
                     entry.object.doorbell(ci, arm, &mut self.irq);
                 }
             }
-            Doorbell::CqArm { .. } | Doorbell::Send { .. } => self.queue_doorbell(page, doorbell),
+            Doorbell::CqArm { cqn, solicited, ci, .. } => {
+                // The sequence number tells stale requests on links that reorder writes; here they come in order.
+                let now = self.clock.now();
+                if !self.hca.arm_cq(page, cqn, ci, solicited, now) && self.summary.unimplemented_doorbell("stray CQ") {
+                    log::warn!(target: "cx10::uar", "UAR {page:#x}: CQ {cqn:#x} is not armed through this page");
+                }
+            }
+            Doorbell::Send { .. } => self.queue_doorbell(page, doorbell),
         }
     }
 
     /// Doorbells of queues whose work is not modelled yet: said once, never answered.
     fn queue_doorbell(&mut self, page: u32, doorbell: Doorbell) {
         let name = match doorbell {
-            Doorbell::CqArm { .. } => return,
             Doorbell::Send { .. } => "send queue",
+            Doorbell::CqArm { .. } => "completion queue",
             Doorbell::Eq { .. } => "event queue",
         };
         if self.summary.unimplemented_doorbell(name) {
@@ -325,11 +341,15 @@ impl Function {
             self.command_doorbell &= !(1 << slot);
             self.command(slot as u8);
         }
+        self.hca.expire_cq_timers(self.clock.now());
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
             self.deliver(event);
         }
-        Progress { more: self.command_doorbell != 0 || self.hca.has_events() }
+        Progress {
+            more: self.command_doorbell != 0 || self.hca.has_events(),
+            wait: self.hca.cq_events.next_deadline().map(|at| at.saturating_sub(self.clock.now())),
+        }
     }
 
     fn command(&mut self, slot: u8) {

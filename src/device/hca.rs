@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::capabilities::Capabilities;
+use super::cq::CqEvents;
 use super::memic::DeviceMemory;
 use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
@@ -91,6 +92,8 @@ pub struct Hca {
     pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
     pub keys: Keys,
+    /// Completion events that wait.
+    pub cq_events: CqEvents,
     events: VecDeque<Event>,
     events_lost: u64,
     internal_error: bool,
@@ -122,6 +125,7 @@ impl Hca {
             driver_version: String::new(),
             memic: DeviceMemory::new(),
             keys: Keys::default(),
+            cq_events: CqEvents::default(),
             events: VecDeque::new(),
             events_lost: 0,
             internal_error: false,
@@ -162,6 +166,7 @@ impl Hca {
             log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
         }
         self.objects.clear();
+        self.cq_events.clear();
         self.events.clear();
     }
 
@@ -170,6 +175,7 @@ impl Hca {
         self.step(Transition::Reset);
         self.objects.clear();
         self.objects.pages.reset();
+        self.cq_events.clear();
         self.events.clear();
         self.caps = Capabilities::new(&self.profile);
         self.issi = 0;
@@ -233,14 +239,14 @@ impl Hca {
         self.raise(Event { event_type: EventType::PORT_CHANGE.0, sub_type: sub_type.0, data, eqn: None });
     }
 
-    /// The next event to deliver.
+    /// The next event to deliver. Asynchronous events are few and go first.
     pub fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop_front().or_else(|| self.next_completion_event())
     }
 
     /// Whether events wait.
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() || self.cq_events.has_ready()
     }
 
     /// Events that were lost because too many waited or no queue takes their type.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cq::CompletionQueue;
 use super::devx::UserContext;
 use super::eq::EventQueue;
 use super::pages::Pages;
@@ -284,6 +285,21 @@ impl Objects {
         Ok(())
     }
 
+    /// Charges the object `id` for `extra` bytes beyond its context from now on, as a resize does.
+    pub fn recharge<T: Object>(&mut self, uid: u16, id: u32, extra: u64) -> Result<(), CmdError> {
+        let old = self.entry::<T>(uid, id)?.charged;
+        let new = CONTEXT_BYTES.saturating_add(extra);
+        if new > old {
+            self.pages.charge(new - old)?;
+        } else {
+            self.pages.refund(old - new);
+        }
+        if let Some(entry) = T::table_mut(self).get_mut(id) {
+            entry.charged = new;
+        }
+        Ok(())
+    }
+
     /// Counts one more user of each of `deps`, or of none if one is missing.
     fn acquire(&mut self, uid: u16, deps: &[ObjRef]) -> Result<(), CmdError> {
         for (taken, dep) in deps.iter().enumerate() {
@@ -314,5 +330,6 @@ impl Objects {
 objects! {
     uars: Uar = Uar, 16 .. 4096;
     eqs: EventQueue = Eq, 1 .. 256;
+    cqs: CompletionQueue = Cq, 1 .. 0x100_0000;
     uctxs: UserContext = Uctx, 1 .. 0xfffe;
 }

@@ -27,6 +27,7 @@ crate::prm::layout! {
         mini_cqe_res_format @ 0x12 : 2;
         st @ 0x14 : 4;
         cqe_compression_layout @ 0x1e : 2;
+        dbr_umem_id @ 0x20 : 32, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
         page_offset @ 0x54 : 6;
         log_cq_size @ 0x63 : 5;
         uar_page @ 0x68 : 24;
@@ -84,6 +85,8 @@ crate::prm::layout! {
         cqn @ 0x48 : 24;
         modify_field_select_resize_field_select @ 0x60 : ModifyFieldSelectResizeFieldSelectAuto;
         cq_context @ 0x80 : Cqc;
+        cq_umem_offset @ 0x280 : 64, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
+        cq_umem_id @ 0x2c0 : 32, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
         cq_umem_valid @ 0x2e0 : 1;
         pas @ 0x880 : tail;
     }
@@ -115,6 +118,8 @@ crate::prm::layout! {
         uid @ 0x10 : 16;
         op_mod @ 0x30 : 16;
         cq_context @ 0x80 : Cqc;
+        cq_umem_offset @ 0x280 : 64, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
+        cq_umem_id @ 0x2c0 : 32, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
         cq_umem_valid @ 0x2e0 : 1;
         pas @ 0x880 : tail;
     }

@@ -99,12 +99,12 @@ impl Device for Function {
         Layout::pci(BAR0_SIZE, self.irq().count())
     }
 
-    fn run(&mut self, _now: u64) -> Work {
+    fn run(&mut self, now: u64) -> Work {
         let progress = self.work();
         if !progress.more {
             self.trace().flush();
         }
-        Work { more: progress.more, next_deadline: None }
+        Work { more: progress.more, next_deadline: progress.wait.map(|wait| now.saturating_add(wait)) }
     }
 }
 
