@@ -15,7 +15,9 @@ mod cq;
 mod eq;
 mod hca;
 mod hca_cap;
+mod mkey;
 mod pages;
+mod pd;
 mod uar;
 
 use self::error::{CmdError, Syndrome, common};
@@ -81,6 +83,8 @@ static FAMILIES: &[&[Command]] = &[
     uar::COMMANDS,
     eq::COMMANDS,
     cq::COMMANDS,
+    pd::COMMANDS,
+    mkey::COMMANDS,
 ];
 
 /// The syndromes of every family.
@@ -95,6 +99,8 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     access_reg::syn::TABLE,
     buffer::syn::TABLE,
     cq::syn::TABLE,
+    mkey::syn::TABLE,
+    crate::mkey::context::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

@@ -79,6 +79,10 @@ impl Capabilities {
             },
             Kind::Cq => log("log_max_cq"),
             Kind::Uctx => log("log_max_uctx"),
+            Kind::Pd => log("log_max_pd"),
+            Kind::TransportDomain => log("log_max_transport_domain"),
+            Kind::Xrcd => log("log_max_xrcd"),
+            Kind::Mkey => log("log_max_mkey"),
             // Bounded by the numbers of the table.
             Kind::Uar => u32::MAX,
         }

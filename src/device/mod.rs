@@ -18,6 +18,7 @@ pub mod memic;
 pub mod objects;
 pub mod page_list;
 pub mod pages;
+pub mod pd;
 pub mod port;
 pub mod port_counters;
 pub mod uar;

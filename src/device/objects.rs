@@ -11,8 +11,10 @@ use super::cq::CompletionQueue;
 use super::devx::UserContext;
 use super::eq::EventQueue;
 use super::pages::Pages;
+use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
 use super::uar::Uar;
 use crate::cmdif::error::{CmdError, objects as syn};
+use crate::mkey::MemoryKey;
 use crate::prm::status::Status;
 
 /// The uid of objects that every user context may use.
@@ -332,4 +334,8 @@ objects! {
     eqs: EventQueue = Eq, 1 .. 256;
     cqs: CompletionQueue = Cq, 1 .. 0x100_0000;
     uctxs: UserContext = Uctx, 1 .. 0xfffe;
+    pds: ProtectionDomain = Pd, 1 .. 0x100_0000;
+    transport_domains: TransportDomain = TransportDomain, 1 .. 0x100_0000;
+    xrcds: XrcDomain = Xrcd, 1 .. 0x100_0000;
+    mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }

@@ -1,1 +1,36 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! Memory keys: their context, the ordering policy, and the way from an address of a key to memory.
+//!
+//! [`context`] reads the key context, [`policy`] is the one place that judges its ordering attributes, [`list`] holds
+//! translations, [`translate`] follows them. A key is `index << 8 | mkey_7_0`; the index is the object's number, the
+//! low byte is the driver's (kernel `mlx5_idx_to_mkey`).
+
+pub mod context;
+pub mod list;
+pub mod reserved;
+
+use self::context::KeyContext;
+use self::list::{OCTWORD, Translations};
+use crate::device::objects::Charged;
+
+/// A key that was created.
+#[derive(Clone, Debug)]
+pub struct MemoryKey {
+    /// The context; live.
+    pub context: KeyContext,
+    /// What stands behind the addresses.
+    pub list: Translations,
+}
+
+impl MemoryKey {
+    /// The whole key, for the object with number `index`.
+    pub fn key(&self, index: u32) -> u32 {
+        index << 8 | u32::from(self.context.variant)
+    }
+}
+
+impl Charged for MemoryKey {
+    /// The list is charged for what it can hold, as a device sets its room aside.
+    fn extra(&self) -> u64 {
+        u64::from(self.context.octwords) * OCTWORD as u64
+    }
+}

@@ -168,6 +168,8 @@ crate::prm::layout! {
         data_direct @ 0x62 : 1;
         memory_key_mkey_entry @ 0x80 : Mkc;
         translations_octword_actual_size @ 0x300 : 32;
+        mkey_umem_id @ 0x320 : 32, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
+        mkey_umem_offset @ 0x340 : 64, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
         klm_pas_mtt @ 0x880 : tail;
     }
 

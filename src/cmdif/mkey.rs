@@ -1,0 +1,152 @@
+//! CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY (PRM "Memory Key Commands"; kernel `mr.c`, `mlx5_ib mr.c`).
+
+use super::error::{CmdError, Syndrome, syndromes};
+use super::{Command, Ctx, Reply, done, unknown_op_mod};
+use crate::device::objects::{Kind, ObjRef};
+use crate::mkey::MemoryKey;
+use crate::mkey::context::{Defect, KeyContext, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mode, syn as context};
+use crate::mkey::list::{OCTWORD, Translations};
+use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut};
+use crate::prm::opcode::Opcode;
+use crate::prm::status::Status;
+
+syndromes! {
+    /// Checks of the commands for memory keys.
+    pub mod syn = 0x0021_0000;
+    1 DATA_DIRECT "data_direct is not advertised";
+    2 UMEM_MODE "mkey_umem_valid is for MTT keys only";
+    3 LIST_IN_MODE "translations_octword_actual_size must be 0 in this access mode";
+    4 LIST_TOO_LONG "translations_octword_actual_size is beyond mkc.translations_octword_size";
+    5 LIST_MISSING "the input ends before the list of translations_octword_actual_size does";
+    6 MISALIGNED "a page address is not aligned to mkc.log_page_size";
+    7 UMEM_RANGE "the key does not fit into the user memory region";
+    8 UMEM_RIGHTS "the key allows writes and the user memory region does not";
+    9 MEMIC_RANGE "the key does not lie in allocated device memory";
+    10 PRIVILEGED_MODE "user contexts cannot make keys on DMA addresses";
+}
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::user(Opcode::CREATE_MKEY, create_mkey),
+    Command::user(Opcode::QUERY_MKEY, query_mkey),
+    Command::user(Opcode::DESTROY_MKEY, destroy_mkey),
+];
+
+fn defect(field: &'static str, value: u64, syndrome: Syndrome) -> Defect {
+    Defect { field, value, syndrome }
+}
+
+fn create_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    if ctx.op_mod != 0 {
+        return Err(unknown_op_mod());
+    }
+    let input = CreateMkeyIn::new(input)?;
+    let context = KeyContext::read(&input.memory_key_mkey_entry());
+    let (list, mut deps) = match admit(ctx, &context, &input) {
+        Ok(admitted) => admitted,
+        Err(defect) => return Err(CmdError::new(Status::BAD_PARAM_ERR, defect.syndrome)),
+    };
+    deps.push(ObjRef { kind: Kind::Pd, id: context.pd });
+    let index = ctx.hca.objects.create(ctx.uid, MemoryKey { context, list }, &deps)?;
+    let mut out = CreateMkeyOut::zeroed();
+    out.set_mkey_index(index);
+    Ok(out.into_inner())
+}
+
+/// Judges the context and the command around it; what passes is a key but for the objects that it names.
+fn admit(
+    ctx: &Ctx<'_>,
+    context: &KeyContext,
+    input: &CreateMkeyIn<&[u8]>,
+) -> Result<(Translations, Vec<ObjRef>), Defect> {
+    if input.data_direct() != 0 {
+        return Err(defect("data_direct", 1, syn::DATA_DIRECT));
+    }
+    context.check()?;
+    limits(ctx, context)?;
+    translations(ctx, context, input)
+}
+
+/// What depends on the capabilities' sizes.
+fn limits(ctx: &Ctx<'_>, context: &KeyContext) -> Result<(), Defect> {
+    let cap = |field| ctx.hca.caps.general(field);
+    let shift = context.log_page_size;
+    let page_size = || defect("log_page_size", shift.into(), context::PAGE_SIZE);
+    match context.mode {
+        // A free key gets its page size when it is enabled.
+        Mode::Mtt if shift == 0 && context.free => {}
+        Mode::Mtt if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&shift) => return Err(page_size()),
+        Mode::Ksm if cap("fixed_buffer_size") == 0 => {
+            return Err(defect("access_mode", context.mode.value().into(), context::FIXED_SIZE));
+        }
+        Mode::Ksm if shift > MAX_PAGE_SHIFT => return Err(page_size()),
+        Mode::Klm => {
+            let room = context.room();
+            if room > 1u64.checked_shl(cap("log_max_klm_list_size") as u32).unwrap_or(u64::MAX) {
+                return Err(defect("translations_octword_size", room, context::KLM_LIST));
+            }
+        }
+        _ => {}
+    }
+    let max = cap("log_max_mrw_sz");
+    if max != 0 && max < 64 && !context.length64 && context.len > 1 << max {
+        return Err(defect("len", context.len, context::TOO_LONG));
+    }
+    Ok(())
+}
+
+fn translations(
+    ctx: &Ctx<'_>,
+    context: &KeyContext,
+    input: &CreateMkeyIn<&[u8]>,
+) -> Result<(Translations, Vec<ObjRef>), Defect> {
+    let octwords = input.translations_octword_actual_size();
+    let actual = |syndrome| defect("translations_octword_actual_size", octwords.into(), syndrome);
+    if input.mkey_umem_valid() != 0 {
+        return Err(defect("mkey_umem_valid", 1, syn::UMEM_MODE));
+    }
+    if ctx.uid != 0 && context.mode == Mode::Pa {
+        return Err(defect("access_mode", context.mode.value().into(), syn::PRIVILEGED_MODE));
+    }
+    if octwords != 0 && context.mode.entries_per_octword() == 0 {
+        return Err(actual(syn::LIST_IN_MODE));
+    }
+    if octwords > context.octwords {
+        return Err(actual(syn::LIST_TOO_LONG));
+    }
+    if !context.free && matches!(context.mode, Mode::Mtt | Mode::Ksm) {
+        let needed = context.entries_needed().unwrap_or(u64::MAX);
+        if needed > context.room() {
+            return Err(defect("translations_octword_size", context.octwords.into(), context::CAPACITY));
+        }
+    }
+    let bytes = input.klm_pas_mtt().get(..octwords as usize * OCTWORD).ok_or(actual(syn::LIST_MISSING))?;
+    let list = Translations::parse(context.mode, bytes, context.log_page_size, input.pg_access() != 0)
+        .map_err(|misaligned| defect("klm_pas_mtt", misaligned.address, syn::MISALIGNED))?;
+    Ok((list, Vec::new()))
+}
+
+fn query_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    if ctx.op_mod != 0 {
+        return Err(unknown_op_mod());
+    }
+    let input = QueryMkeyIn::new(input)?;
+    let key = ctx.hca.objects.get::<MemoryKey>(ctx.uid, input.mkey_index())?;
+    let mut out = QueryMkeyOut::zeroed();
+    out.memory_key_mkey_entry_mut().as_bytes_mut().copy_from_slice(key.context.to_mkc().as_bytes());
+    let access = input.pg_access() != 0;
+    out.set_bsf0_klm0_pas_mtt0_1(&key.list.octword(0, access));
+    out.set_bsf1_klm1_pas_mtt2_3(&key.list.octword(1, access));
+    Ok(out.into_inner())
+}
+
+fn destroy_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    if ctx.op_mod != 0 {
+        return Err(unknown_op_mod());
+    }
+    let index = DestroyMkeyIn::new(input)?.mkey_index();
+    ctx.hca.objects.destroy::<MemoryKey>(ctx.uid, index)?;
+    done()
+}
+
+#[cfg(test)]
+mod tests;
