@@ -18,7 +18,9 @@ mod hca_cap;
 mod mkey;
 mod pages;
 mod pd;
+mod roce;
 mod uar;
+mod vport;
 
 use self::error::{CmdError, Syndrome, common};
 use crate::device::hca::{Hca, Phase};
@@ -76,6 +78,8 @@ impl Command {
 /// The commands of every family.
 static FAMILIES: &[&[Command]] = &[
     access_reg::COMMANDS,
+    vport::COMMANDS,
+    roce::COMMANDS,
     hca::COMMANDS,
     hca_cap::COMMANDS,
     pages::COMMANDS,
@@ -101,6 +105,8 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     cq::syn::TABLE,
     mkey::syn::TABLE,
     crate::mkey::context::syn::TABLE,
+    vport::syn::TABLE,
+    roce::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

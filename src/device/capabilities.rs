@@ -14,6 +14,12 @@ pub const AREA: usize = 4096;
 
 /// Capability type GENERAL.
 pub const GENERAL: u16 = 0x0;
+/// Capability type ETHERNET OFFLOADS.
+pub const ETHERNET: u16 = 0x1;
+/// Capability type ROCE.
+pub const ROCE: u16 = 0x4;
+/// Capability type FLOW TABLE.
+pub const FLOW_TABLE: u16 = 0x7;
 /// Capability type GENERAL 2.
 pub const GENERAL_2: u16 = 0x20;
 

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::capabilities::Capabilities;
+use super::capabilities::{Capabilities, ROCE};
 use super::cq::CqEvents;
 use super::memic::DeviceMemory;
 use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
-use super::port::{LinkChange, PORT_NUMBER, Port};
+use super::port::{PORT_NUMBER, Port};
+use super::roce::RoceTable;
+use super::vport::NicVport;
 use crate::prm::eqe::PortState;
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
@@ -88,6 +90,10 @@ pub struct Hca {
     pub memic: DeviceMemory,
     /// The Ethernet port.
     pub port: Port,
+    /// The NIC vport.
+    pub vport: NicVport,
+    /// RoCE source addresses.
+    pub roce: RoceTable,
     /// Text of the node description register.
     pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
@@ -117,9 +123,11 @@ impl Hca {
         Hca {
             phase: Phase::Disabled,
             objects: new_objects(&profile, &caps),
+            port: Port::new(&profile),
+            vport: NicVport::new(&profile.net, &caps),
+            roce: RoceTable::default(),
             caps,
             issi: 0,
-            port: Port::new(&profile),
             node_description: node_description(&profile),
             profile,
             driver_version: String::new(),
@@ -149,6 +157,8 @@ impl Hca {
                 // Limits follow the capabilities that the driver chose.
                 let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
+                self.vport = NicVport::new(&self.profile.net, &self.caps);
+                self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }
             Transition::Teardown => self.forget_objects(),
             Transition::Disable => {
@@ -224,19 +234,27 @@ impl Hca {
         self.events.push_back(event);
     }
 
-    /// The port's link came up or went down, if it did: the driver learns it by event.
-    pub fn link_changed(&mut self, change: Option<LinkChange>) {
-        let Some(change) = change else { return };
-        log::info!(target: "cx10::port", "link {change:?}");
-        let sub_type = match change {
-            LinkChange::Up => PortChange::ACTIVE,
-            LinkChange::Down => PortChange::DOWN,
-        };
+    /// Whether the vport has a link.
+    pub fn vport_is_up(&self) -> bool {
+        self.vport.is_up(self.port.is_up())
+    }
+
+    /// Does something that may change the link of the vport; if it did, the driver learns it by event.
+    pub fn change_link<T>(&mut self, change: impl FnOnce(&mut Hca) -> T) -> T {
+        let before = self.vport_is_up();
+        let result = change(self);
+        let after = self.vport_is_up();
+        if before == after {
+            return result;
+        }
+        log::info!(target: "cx10::port", "link {}", if after { "up" } else { "down" });
+        let sub_type = if after { PortChange::ACTIVE } else { PortChange::DOWN };
         let mut state = PortState::zeroed();
         state.set_port_num(PORT_NUMBER);
         let mut data = [0; 28];
         data.copy_from_slice(state.as_bytes());
         self.raise(Event { event_type: EventType::PORT_CHANGE.0, sub_type: sub_type.0, data, eqn: None });
+        result
     }
 
     /// The next event to deliver. Asynchronous events are few and go first.

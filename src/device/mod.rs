@@ -21,6 +21,8 @@ pub mod pages;
 pub mod pd;
 pub mod port;
 pub mod port_counters;
+pub mod roce;
 pub mod uar;
+pub mod vport;
 
 pub use function::Function;

@@ -33,15 +33,6 @@ impl AdminStatus {
     }
 }
 
-/// What happened to the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkChange {
-    /// It came up.
-    Up,
-    /// It went down.
-    Down,
-}
-
 /// Link modes that the driver allows, by the two sets of bits that PTYS has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
@@ -149,15 +140,15 @@ impl Port {
     }
 
     /// Sets the administrative status.
-    pub fn set_admin(&mut self, admin: AdminStatus) -> Option<LinkChange> {
+    pub fn set_admin(&mut self, admin: AdminStatus) {
         self.admin = admin;
-        self.settle()
+        self.settle();
     }
 
     /// The wire gained or lost its carrier.
-    pub fn set_carrier(&mut self, carrier: bool) -> Option<LinkChange> {
+    pub fn set_carrier(&mut self, carrier: bool) {
         self.carrier = carrier;
-        self.settle()
+        self.settle();
     }
 
     /// Whether there is a link.
@@ -240,7 +231,7 @@ impl Port {
     }
 
     /// Brings the link up or down as its conditions demand.
-    fn settle(&mut self) -> Option<LinkChange> {
+    fn settle(&mut self) {
         let wanted = self.carrier && self.admin != AdminStatus::Down;
         match (self.link.is_some(), wanted) {
             (false, true) => {
@@ -249,7 +240,6 @@ impl Port {
                 } else {
                     link_modes::best(LEGACY, self.allowed.legacy)
                 };
-                self.link.map(|_| LinkChange::Up)
             }
             (true, false) => {
                 self.link = None;
@@ -257,9 +247,8 @@ impl Port {
                 if self.admin == AdminStatus::UpOnce {
                     self.admin = AdminStatus::Down;
                 }
-                Some(LinkChange::Down)
             }
-            _ => None,
+            _ => {}
         }
     }
 }
@@ -275,21 +264,30 @@ mod tests {
     #[test]
     fn the_link_needs_carrier_and_administrative_permission() {
         let mut port = port(&[]);
-        assert!(port.is_up());
-        assert_eq!(port.set_admin(AdminStatus::Down), Some(LinkChange::Down));
-        assert_eq!(port.set_admin(AdminStatus::Down), None);
-        assert_eq!(port.set_carrier(false), None);
-        assert_eq!(port.set_admin(AdminStatus::Up), None);
-        assert_eq!(port.set_carrier(true), Some(LinkChange::Up));
+        let mut up = Vec::new();
+        for (admin, carrier) in [
+            (AdminStatus::Up, true),
+            (AdminStatus::Down, true),
+            (AdminStatus::Down, false),
+            (AdminStatus::Up, false),
+            (AdminStatus::Up, true),
+        ] {
+            port.set_admin(admin);
+            port.set_carrier(carrier);
+            up.push(port.is_up());
+        }
+        assert_eq!(up, [true, false, false, false, true]);
         assert_eq!(port.counters.link_down_events, 1);
     }
 
     #[test]
     fn up_once_does_not_come_up_twice() {
         let mut port = port(&[]);
-        assert_eq!(port.set_admin(AdminStatus::UpOnce), None);
-        assert_eq!(port.set_carrier(false), Some(LinkChange::Down));
-        assert_eq!((port.set_carrier(true), port.admin()), (None, AdminStatus::Down));
+        port.set_admin(AdminStatus::UpOnce);
+        assert!(port.is_up());
+        port.set_carrier(false);
+        port.set_carrier(true);
+        assert_eq!((port.is_up(), port.admin()), (false, AdminStatus::Down));
     }
 
     #[test]

@@ -119,8 +119,7 @@ fn write_paos(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
         ctx.hca.port.event_mode = paos.e();
     }
     if let (Some(admin), true) = (admin, paos.ase() != 0) {
-        let change = ctx.hca.port.set_admin(admin);
-        ctx.hca.link_changed(change);
+        ctx.hca.change_link(|hca| hca.port.set_admin(admin));
     }
     read_paos(ctx, data)
 }
