@@ -11,7 +11,7 @@ use crate::prm::vport::{QueryRoceAddressIn, QueryRoceAddressOut, RoceAddrLayout,
 
 syndromes! {
     /// Checks of the RoCE address table.
-    pub mod syn = 0x0022_0000;
+    pub mod syn = 0x0032_0000;
     1 NO_SUCH_INDEX "the GID index is beyond roce_address_table_size";
     2 NO_SUCH_PORT "the port does not exist";
     3 VERSION "the RoCE version is not in roce_version";

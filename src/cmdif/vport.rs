@@ -19,7 +19,7 @@ use crate::prm::vport::{
 
 syndromes! {
     /// Checks of vports.
-    pub mod syn = 0x0021_0000;
+    pub mod syn = 0x0031_0000;
     1 UNKNOWN_FIELD "field_select has bits without meaning";
     2 MANAGER_ONLY "only a vport group or e-switch manager may set the field";
     3 LIST_TYPE "the list type is reserved";

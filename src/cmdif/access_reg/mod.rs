@@ -20,7 +20,7 @@ use crate::prm::values::AccessReg;
 
 syndromes! {
     /// Checks of access registers.
-    pub mod syn = 0x0020_0000;
+    pub mod syn = 0x0030_0000;
     1 UNKNOWN_REGISTER "the device does not have the access register";
     2 READ_ONLY "the access register cannot be written";
     3 NO_SUCH_PORT "the register names a local port that does not exist";
