@@ -12,6 +12,7 @@ pub mod access_reg;
 mod adapter;
 mod buffer;
 mod cq;
+mod devx;
 mod eq;
 mod hca;
 mod hca_cap;
@@ -89,6 +90,7 @@ static FAMILIES: &[&[Command]] = &[
     cq::COMMANDS,
     pd::COMMANDS,
     mkey::COMMANDS,
+    devx::COMMANDS,
 ];
 
 /// The syndromes of every family.
@@ -104,6 +106,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     buffer::syn::TABLE,
     cq::syn::TABLE,
     mkey::syn::TABLE,
+    devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,
     vport::syn::TABLE,
     roce::syn::TABLE,

@@ -84,6 +84,7 @@ impl Capabilities {
                 count => count,
             },
             Kind::Cq => log("log_max_cq"),
+            Kind::Umem => log("log_max_umem"),
             Kind::Uctx => log("log_max_uctx"),
             Kind::Pd => log("log_max_pd"),
             Kind::TransportDomain => log("log_max_transport_domain"),

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::cq::CompletionQueue;
-use super::devx::UserContext;
+use super::devx::{Umem, UserContext};
 use super::eq::EventQueue;
 use super::pages::Pages;
 use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
@@ -337,5 +337,6 @@ objects! {
     pds: ProtectionDomain = Pd, 1 .. 0x100_0000;
     transport_domains: TransportDomain = TransportDomain, 1 .. 0x100_0000;
     xrcds: XrcDomain = Xrcd, 1 .. 0x100_0000;
+    umems: Umem = Umem, 1 .. 0x100_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }

@@ -92,6 +92,21 @@ impl PageList {
         Some(PageList { pages, page_shift: self.page_shift, offset: (self.offset + at) & (size - 1), len })
     }
 
+    /// The `len` bytes at `at` as a buffer of its own.
+    pub fn slice(&self, at: u64, len: u64) -> Result<PageList, CmdError> {
+        let bad = |syndrome| CmdError::new(Status::BAD_PARAM_ERR, syndrome);
+        let end = at.checked_add(len).ok_or(bad(syn::TOO_LONG))?;
+        if end > self.len {
+            return Err(bad(syn::TOO_FEW));
+        }
+        let from = self.offset + at;
+        let size = 1u64 << self.page_shift;
+        let first = (from >> self.page_shift) as usize;
+        let needed = (from % size + len).div_ceil(size) as usize;
+        let pages = self.pages.iter().skip(first).take(needed).copied().collect();
+        Ok(PageList { pages, page_shift: self.page_shift, offset: from % size, len })
+    }
+
     /// The page addresses as a query command returns them.
     pub fn to_pas(&self) -> Vec<u8> {
         self.pages.iter().flat_map(|page| page.to_be_bytes()).collect()
@@ -141,6 +156,21 @@ mod tests {
         assert_eq!(list.part(0x1fc0, 0x80), None);
         assert_eq!(list.part(u64::MAX, 2), None);
         assert_eq!(list.part(0x2000, 0).expect("empty").pages(), 0);
+    }
+
+    #[test]
+    fn a_slice_finds_the_bytes_that_the_whole_finds() {
+        let list = PageList::parse(&pas(&[0x1000, 0x9000, 0x5000]), 12, 0x40, 0x2f00).expect("a legal list");
+        for (at, len) in [(0, 0x2f00), (0xfc0, 0x10), (0xfbf, 2), (0x2eff, 1), (0x1000, 0), (0x2f00, 0)] {
+            let slice = list.slice(at, len).expect("inside");
+            assert_eq!(slice.len(), len);
+            for byte in 0..len {
+                assert_eq!(slice.locate(byte).map(|(iova, _)| iova), list.locate(at + byte).map(|(iova, _)| iova));
+            }
+            assert_eq!(slice.locate(len), None);
+        }
+        assert_eq!(list.slice(0x2eff, 2).unwrap_err().syndrome, syn::TOO_FEW);
+        assert_eq!(list.slice(2, u64::MAX).unwrap_err().syndrome, syn::TOO_LONG);
     }
 
     #[test]
