@@ -40,8 +40,9 @@ const LOG: &str = "cx10::transport";
 /// Messages (or entries of a multi-write) handled per call of [`Server::on_ready`].
 pub const BUDGET: usize = 256;
 
-/// A client that has not negotiated after this many nanoseconds is dropped: others may be waiting.
-pub const NEGOTIATION_NS: u64 = 10_000_000_000;
+/// A client that has not negotiated after this many nanoseconds is dropped: others may be waiting. QEMU negotiates
+/// at once, and gives up after 5 s when it waits itself.
+pub const NEGOTIATION_NS: u64 = 3_000_000_000;
 
 /// A refused client gets this many nanoseconds to take the refusal.
 pub const GOODBYE_NS: u64 = 1_000_000_000;

@@ -25,7 +25,7 @@ pub const DMA: u64 = 0x3010;
 pub const TIMER: u64 = 0x3018;
 /// Deadlines met, read-only.
 pub const TICKS: u64 = 0x3020;
-/// A write here keeps the device busy for that many calls of `run`.
+/// A write here keeps the device busy for that many calls of `run`; reads how many are left.
 pub const BUSY: u64 = 0x3028;
 
 /// What reached the device.
@@ -217,7 +217,11 @@ impl Device for Toy {
             let at = TICKS as usize;
             self.bar[at] = self.bar[at].wrapping_add(1);
         }
-        self.busy = self.busy.saturating_sub(1);
+        if self.busy > 0 {
+            self.busy -= 1;
+            let left = (self.busy as u32).to_le_bytes();
+            self.bar[BUSY as usize..][..4].copy_from_slice(&left);
+        }
         Work { more: self.busy > 0, next_deadline: self.deadline }
     }
 }
