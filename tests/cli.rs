@@ -102,6 +102,15 @@ fn profiles_are_listed_and_shown() {
 }
 
 #[test]
+fn two_profiles_are_compared() {
+    let diff = ok(&["profile", "diff", "connectx10-c2c", "connectx7"]);
+    assert!(diff.contains("mkey.strict = \"create\" -> \"off\"\n"));
+    assert!(diff.contains("caps.general.mkc_order_write_after_write_ro_only = 1 -> 0\n"));
+    assert!(diff.contains("pci.device_id = 0x2101 -> 0x1021\n"));
+    assert_eq!(ok(&["profile", "diff", "connectx7", "connectx7"]), "");
+}
+
+#[test]
 fn the_shown_configuration_is_a_configuration() {
     let dir = Dir::new("config");
     let file = dir.path("c.toml");

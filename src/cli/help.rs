@@ -83,6 +83,7 @@ Examples:
   cx10 profile list
   cx10 profile show connectx7
   cx10 profile show --set mkey.strict=off        every line that an option changed says so
+  cx10 profile diff connectx10-c2c connectx7
   cx10 profile keys mkey                         what can be set, and to what
   cx10 profile fields general order              capability fields whose name contains `order`
   cx10 run --profile ./my.toml";

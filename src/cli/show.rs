@@ -5,6 +5,7 @@ use crate::config::{self, ConfigError, Sources, keys};
 use crate::prm::Kind;
 use crate::profile::{CapMode, Profile, builtin, caps};
 use crate::trace::human;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
@@ -109,6 +110,7 @@ pub fn profile(command: &ProfileCommand) -> Result<(), ShowError> {
             }
             write!(out, "{}", profile.to_toml())?;
         }
+        ProfileCommand::Diff { from, to } => diff(&mut out, &Profile::with(from, &[])?, &Profile::with(to, &[])?)?,
         ProfileCommand::Keys { section } => list_keys(&mut out, section.as_deref())?,
         ProfileCommand::Fields { cap_type, filter, profile } => {
             let p = Profile::with(profile.as_deref().unwrap_or(builtin::DEFAULT), &[])?;
@@ -116,6 +118,22 @@ pub fn profile(command: &ProfileCommand) -> Result<(), ShowError> {
         }
     }
     out.flush()?;
+    Ok(())
+}
+
+fn diff(out: &mut impl Write, from: &Profile, to: &Profile) -> io::Result<()> {
+    let show = |p: &Profile, key: &str| match p.entries().get(key) {
+        Some(entry) => config::layers::show(key, &entry.value),
+        // A capability that no key names reads 0.
+        None => "0".to_string(),
+    };
+    let keys: BTreeSet<_> = from.entries().keys().chain(to.entries().keys()).collect();
+    for key in keys {
+        let (a, b) = (show(from, key), show(to, key));
+        if a != b {
+            writeln!(out, "{key} = {a} -> {b}")?;
+        }
+    }
     Ok(())
 }
 
