@@ -11,7 +11,6 @@ use crate::config::{self, ConfigError, Sources};
 use crate::profile::Profile;
 use crate::trace;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Nothing was refused and nothing failed.
@@ -192,27 +191,12 @@ pub struct RunArgs {
     /// QEMU to use [default: one on PATH that has vfio-user-pci, else a packaged one]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath, help_heading = "QEMU")]
     pub qemu: Option<PathBuf>,
-    /// One more argument for QEMU, for example `--qemu-arg=-s`; may be repeated
-    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true, help_heading = "QEMU")]
-    pub qemu_args: Vec<OsString>,
-    /// Where guest images are kept [default: $CX10_CACHE, else cx10 in the user's cache directory]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Images")]
-    pub cache: Option<PathBuf>,
-    /// Look for newer packages although the images are there
-    #[arg(long, help_heading = "Images")]
-    pub update: bool,
-    /// Do not show the current directory to the guest (it is mounted read-only at /host, and CMD runs there)
-    #[arg(long, help_heading = "Guest")]
-    pub no_share: bool,
-    /// Boot the guest without the device, to test the guest itself
-    #[arg(long, hide = true)]
-    pub no_device: bool,
     /// Print the effective configuration as TOML and exit
     #[arg(long, help_heading = "Device")]
     pub print_config: bool,
     /// Command to run in the guest; its exit status becomes that of cx10
     #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
-    pub guest_command: Vec<OsString>,
+    pub guest_command: Vec<String>,
 }
 
 /// `cx10 serve`.
@@ -348,7 +332,7 @@ pub fn model() -> clap::Command {
 
 /// Parses the command line. Usage errors print themselves and end with [`EXIT_USAGE`] (clap's own would be 2, which means
 /// something else here); `--help` and `--version` end with 0.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
+pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, u8> {
     Cli::try_parse_from(args).map_err(|error| {
         // Nothing to be done if even stderr is gone.
         let _ = error.print();
