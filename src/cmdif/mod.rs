@@ -11,6 +11,7 @@ pub mod queue;
 pub mod access_reg;
 mod adapter;
 mod buffer;
+mod counters;
 mod cq;
 mod devx;
 mod eq;
@@ -81,6 +82,7 @@ static FAMILIES: &[&[Command]] = &[
     access_reg::COMMANDS,
     vport::COMMANDS,
     roce::COMMANDS,
+    counters::COMMANDS,
     hca::COMMANDS,
     hca_cap::COMMANDS,
     pages::COMMANDS,
@@ -110,6 +112,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     crate::mkey::context::syn::TABLE,
     vport::syn::TABLE,
     roce::syn::TABLE,
+    counters::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

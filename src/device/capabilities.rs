@@ -90,6 +90,10 @@ impl Capabilities {
             Kind::TransportDomain => log("log_max_transport_domain"),
             Kind::Xrcd => log("log_max_xrcd"),
             Kind::Mkey => log("log_max_mkey"),
+            Kind::QCounter => self.general("max_qp_cnt") as u32,
+            Kind::FlowCounter => {
+                (self.general("max_flow_counter_31_16") << 16 | self.general("max_flow_counter_15_0")) as u32
+            }
             // Bounded by the numbers of the table.
             Kind::Uar => u32::MAX,
         }

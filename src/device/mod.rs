@@ -6,6 +6,7 @@
 pub mod capabilities;
 pub mod clock;
 pub mod config_space;
+pub mod counters;
 pub mod cq;
 pub mod devx;
 pub mod eq;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{FlowCounter, QCounter};
 use super::cq::CompletionQueue;
 use super::devx::{Umem, UserContext};
 use super::eq::EventQueue;
@@ -338,5 +339,7 @@ objects! {
     transport_domains: TransportDomain = TransportDomain, 1 .. 0x100_0000;
     xrcds: XrcDomain = Xrcd, 1 .. 0x100_0000;
     umems: Umem = Umem, 1 .. 0x100_0000;
+    q_counters: QCounter = QCounter, 1 .. 0x100;
+    flow_counters: FlowCounter = FlowCounter, 1 .. 0x100_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }

@@ -231,8 +231,20 @@ fn put(image: &mut PplmReg<Vec<u8>>, field: &str, value: u16) {
     debug_assert!(written.is_ok(), "{written:?}");
 }
 
+/// Bytes of PPLM before the modes of 200 Gb/s per lane were added; drivers of that time send no more.
+const PPLM_SHORT: usize = 0x50;
+
+/// The image of PPLM that a driver of any age sent; fields that it does not know are 0.
+fn pplm_image(data: &[u8]) -> Result<PplmReg<Vec<u8>>, CmdError> {
+    let mut image = data.to_vec();
+    if data.len() >= PPLM_SHORT {
+        image.resize(PplmReg::SIZE.max(data.len()), 0);
+    }
+    Ok(PplmReg::new(image)?)
+}
+
 fn read_pplm(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
-    own_port(PplmReg::new(data)?.local_port())?;
+    own_port(pplm_image(data)?.local_port())?;
     let mut out = PplmReg::zeroed();
     out.set_local_port(PORT_NUMBER);
     for entry in FEC.iter().filter(|entry| entry.mbps <= port_mbps(ctx)) {
@@ -250,7 +262,7 @@ fn read_pplm(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
 }
 
 fn write_pplm(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
-    let pplm = PplmReg::new(data)?;
+    let pplm = pplm_image(data)?;
     own_port(pplm.local_port())?;
     let mut wanted = std::collections::BTreeMap::new();
     for entry in FEC {
@@ -527,6 +539,12 @@ mod tests {
         assert_eq!((out.fec_override_admin_100g(), out.fec_mode_active()), (1, 1));
         pplm.set_fec_override_admin_100g((FEC_NONE | FEC_RS_528).into());
         refused(&mut rig, RegisterId::PPLM, false, pplm.as_bytes(), syn::FEC_MODE);
+        let short = rig.register_ok(RegisterId::PPLM.0, true, &[0, 1].repeat(PPLM_SHORT / 2)[..PPLM_SHORT]);
+        assert_eq!(short.len(), PPLM_SHORT);
+        assert_eq!(
+            rig.exec(&Rig::register(RegisterId::PPLM.0, true, &[0; 0x4f]), 96).status(),
+            Status::BAD_INP_LEN_ERR.0
+        );
         pplm.set_fec_override_admin_100g(0);
         pplm.set_fec_override_admin_400g_4x(FEC_RS_544.into());
         refused(&mut rig, RegisterId::PPLM, false, pplm.as_bytes(), syn::FEC_MODE);
