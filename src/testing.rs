@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::device::Function;
 use crate::device::clock::ManualClock;
+use crate::device::function::ResetKind;
 use crate::dma::map::Rights;
 use crate::dma::{Iova, MemoryMap};
 use crate::prm::eq::CreateEqIn;
@@ -30,6 +31,8 @@ pub struct Rig {
     pub function: Function,
     /// The device's clock.
     pub clock: ManualClock,
+    /// Whether [`Rig::post`] signs mailboxes, as a driver does once `cmdif_checksum` is enabled.
+    pub sign_mailboxes: bool,
     ram: MemoryMap,
     memfd: OwnedFd,
     token: u8,
@@ -67,16 +70,29 @@ impl Rig {
     pub fn traced(profile: Profile, trace: Trace) -> Rig {
         let clock = ManualClock::default();
         let function = Function::new(profile, Box::new(clock.clone()), trace);
-        let memfd = crate::sys::memfd("cx10-test-ram", RAM, true).expect("a memfd");
-        let mut rig = Rig { function, clock, ram: MemoryMap::new(), memfd, token: 0, given: 0 };
-        rig.ram.map(Iova(0), RAM, Rights::ReadWrite, Some(rig.memfd.as_fd()), 0).expect("fresh map");
-        rig.function
-            .bus_mut()
-            .map_mut()
-            .map(Iova(0), RAM, Rights::ReadWrite, Some(rig.memfd.as_fd()), 0)
-            .expect("fresh map");
+        let memfd = ram();
+        let mut rig = Rig { function, clock, sign_mailboxes: false, ram: MemoryMap::new(), memfd, token: 0, given: 0 };
+        rig.plug_memory();
         rig.enable();
         rig
+    }
+
+    /// Starts over as a new machine would: fresh memory, the function reset. Cheaper than a new rig; only the
+    /// function's summary and clock go on.
+    pub fn renew(&mut self) {
+        self.memfd = ram();
+        self.plug_memory();
+        self.function.reset(ResetKind::Vmm);
+        (self.token, self.given) = (0, 0);
+        self.enable();
+    }
+
+    /// Maps the memory, and nothing else, for the driver and for the device.
+    fn plug_memory(&mut self) {
+        for map in [&mut self.ram, self.function.bus_mut().map_mut()] {
+            map.unmap_all();
+            map.map(Iova(0), RAM, Rights::ReadWrite, Some(self.memfd.as_fd()), 0).expect("fresh map");
+        }
     }
 
     /// Enables memory and bus mastering and sets the command queue, as the driver's probe does.
@@ -126,6 +142,10 @@ impl Rig {
                 block[0x230..0x238].copy_from_slice(&next.to_be_bytes());
                 block[0x238..0x23c].copy_from_slice(&(i as u32).to_be_bytes());
                 block[0x23d] = token;
+                if self.sign_mailboxes {
+                    block[0x23e] = !xor(&block[0x200..0x23e]);
+                    block[0x23f] = !xor(&block[..0x23f]);
+                }
                 self.write(base + i * BOX, &block);
             }
         }
@@ -149,7 +169,7 @@ impl Rig {
     /// Writes a raw entry, signed, into `slot`.
     pub fn write_entry(&mut self, slot: u64, mut entry: [u8; 64]) {
         entry[0x3d] = 0;
-        entry[0x3d] = !entry.iter().fold(0, |sum, byte| sum ^ byte);
+        entry[0x3d] = !xor(&entry);
         self.write(QUEUE + slot * 64, &entry);
     }
 
@@ -265,6 +285,13 @@ impl Rig {
     /// From TEARDOWN_HCA to DISABLE_HCA; returns how many pages came back.
     pub fn tear_down(&mut self) -> u64 {
         self.ok(&Rig::input(0x103, 0, 16), 16);
+        let returned = self.take_pages();
+        self.ok(&Rig::input(0x105, 0, 16), 16);
+        returned
+    }
+
+    /// Takes back as many pages as the device returns.
+    pub fn take_pages(&mut self) -> u64 {
         let mut returned = 0;
         loop {
             let mut take = Rig::input(0x108, 2, 16);
@@ -276,10 +303,17 @@ impl Rig {
             }
             returned += count;
         }
-        self.ok(&Rig::input(0x105, 0, 16), 16);
         self.given = 0;
         returned
     }
+}
+
+fn xor(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum ^ byte)
+}
+
+fn ram() -> OwnedFd {
+    crate::sys::memfd("cx10-test-ram", RAM, true).expect("a memfd")
 }
 
 fn chunks(total: u64, size: u64) -> impl Iterator<Item = u64> {

@@ -119,6 +119,11 @@ fn find(opcode: Opcode) -> Option<&'static Command> {
     FAMILIES.iter().copied().flatten().find(|command| command.opcode == opcode)
 }
 
+/// Every opcode that the device implements, family by family.
+pub fn implemented() -> impl Iterator<Item = Opcode> {
+    FAMILIES.iter().copied().flatten().map(|command| command.opcode)
+}
+
 /// Whether the device implements `opcode`.
 pub fn implements(opcode: Opcode) -> bool {
     find(opcode).is_some()

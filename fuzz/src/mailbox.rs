@@ -1,0 +1,271 @@
+//! A hostile driver at the command interface: well-formed commands with odd values, sequences that reuse the numbers it
+//! got, raw entries and mailbox chains, doorbells, commands cut short by resets.
+
+use std::cell::RefCell;
+
+use cx10::prm::{Opcode, bits};
+use cx10::testing::{FREE, Rig};
+
+use crate::grammar;
+use crate::input::Input;
+use crate::machine::{Machine, SLOT, SLOTS};
+
+/// Most steps of one input.
+const STEPS: usize = 40;
+
+thread_local! {
+    static MACHINES: RefCell<Option<[Machine; 2]>> = const { RefCell::new(None) };
+}
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let input = &mut Input::new(data);
+    MACHINES.with_borrow_mut(|machines| {
+        let machines = machines.get_or_insert_with(|| [Machine::new(false), Machine::new(true)]);
+        let setup = input.u8();
+        let machine = &mut machines[usize::from(setup >> 7)];
+        machine.renew();
+        match setup & 3 {
+            0 => {}
+            1 => drop(machine.rig.ok(&Rig::input(0x104, 0, 16), 16)),
+            2 => machine.rig.bring_up(),
+            _ => {
+                machine.rig.bring_up();
+                furnish(machine);
+            }
+        }
+        for _ in 0..STEPS {
+            if input.is_empty() {
+                break;
+            }
+            step(machine, input);
+        }
+        machine.finish(setup & 0x40 != 0);
+    });
+}
+
+/// Creates what a driver creates first. Families that the device does not implement are left out; an object that it
+/// refuses is missing, which the fuzzer has to live with.
+pub fn furnish(machine: &mut Machine) {
+    let key = |field: &'static str| format!("memory_key_mkey_entry.{field}");
+    let key = ["access_mode_1_0", "relaxed_ordering_write", "relaxed_ordering_read", "lr", "lw", "rr", "rw"].map(key);
+    let mut mkey: Vec<(&str, u64)> = key.iter().map(|path| (path.as_str(), 1)).collect();
+    mkey.extend([
+        ("memory_key_mkey_entry.len", 0x4000),
+        ("memory_key_mkey_entry.qpn", 0xff_ffff),
+        ("memory_key_mkey_entry.translations_octword_size", 2),
+        ("memory_key_mkey_entry.log_page_size", 12),
+        ("translations_octword_actual_size", 2),
+    ]);
+    let wanted: &[(Opcode, &[(&str, u64)])] = &[
+        (Opcode::ALLOC_UAR, &[]),
+        (Opcode::ALLOC_PD, &[]),
+        (Opcode::ALLOC_TRANSPORT_DOMAIN, &[]),
+        (Opcode::CREATE_EQ, &[("eq_context_entry.log_eq_size", 4), ("event_bitmask[0]", 1 << 0xa | 1 << 0xb)]),
+        (Opcode::CREATE_EQ, &[("eq_context_entry.log_eq_size", 4), ("eq_context_entry.intr", 1)]),
+        (Opcode::CREATE_CQ, &[("cq_context.log_cq_size", 4)]),
+        (Opcode::CREATE_MKEY, &mkey),
+    ];
+    for (opcode, fields) in wanted {
+        if let Some((bytes, out)) = machine.template(*opcode, fields) {
+            machine.command(&bytes, out);
+        }
+    }
+}
+
+fn step(machine: &mut Machine, input: &mut Input<'_>) {
+    match input.u8() % 16 {
+        0..=7 => {
+            let (bytes, out) = machine.invent(input);
+            machine.command(&bytes, out);
+        }
+        8 => raw_command(machine, input),
+        9 => raw_entry(machine, input),
+        10 => poke(machine, input),
+        11 => doorbell(machine, input),
+        12 => batch(machine, input),
+        13 => {
+            machine.rig.clock.advance(input.u64() >> (input.u8() % 64));
+            machine.settle();
+        }
+        14 => upheaval(machine, input),
+        _ => again(machine, input),
+    }
+}
+
+/// Any opcode with any body.
+fn raw_command(machine: &mut Machine, input: &mut Input<'_>) {
+    let opcode = match input.u8() % 4 {
+        0 => Opcode(input.u16()),
+        _ => {
+            let forms = grammar::forms();
+            forms[input.below(forms.len())].opcode
+        }
+    };
+    let len = input.below(0x1000);
+    let mut bytes = opcode.0.to_be_bytes().to_vec();
+    bytes.extend_from_slice(input.bytes(len));
+    bytes.resize(len.max(8), 0);
+    let out = input.below(0x1000).max(8);
+    machine.command(&bytes, out);
+}
+
+/// Any entry, with or without a valid signature.
+fn raw_entry(machine: &mut Machine, input: &mut Input<'_>) {
+    let how = input.u8();
+    let mut entry = [0; 64];
+    entry.iter_mut().zip(input.bytes(64)).for_each(|(to, from)| *to = *from);
+    if how & 1 != 0 {
+        entry[0] = 7;
+        entry[0x3f] = 1;
+        // Mailboxes where `poke` leaves some.
+        entry[8..16].copy_from_slice(&(FREE + u64::from(how >> 4) * SLOT).to_be_bytes());
+        entry[0x30..0x38].copy_from_slice(&(FREE + u64::from(how & 0xf) * SLOT).to_be_bytes());
+    }
+    if how & 2 != 0 {
+        entry[4..6].fill(0);
+        entry[0x38..0x3a].fill(0);
+    }
+    machine.note(&entry);
+    let slot = u64::from(how >> 3);
+    if how & 4 == 0 {
+        machine.rig.write_entry(slot, entry);
+    } else {
+        machine.rig.write(0x1000 + slot * 64, &entry);
+    }
+    machine.ring(1 << slot);
+}
+
+/// Any bytes in guest memory, or a mailbox there.
+fn poke(machine: &mut Machine, input: &mut Input<'_>) {
+    let at = machine.buffer(u64::from(input.u8()));
+    if input.one_in(2) {
+        let mut block = [0; 576];
+        let next = FREE + u64::from(input.u8()) % SLOTS * SLOT;
+        block[0x230..0x238].copy_from_slice(&next.to_be_bytes());
+        block[0x23b] = input.u8();
+        block[0x23d] = input.u8();
+        block.iter_mut().zip(input.bytes(64)).for_each(|(to, from)| *to = *from);
+        machine.rig.write(at, &block);
+        machine.note(&block);
+    } else {
+        let offset = u64::from(input.u8()) * 8;
+        let len = input.below(256);
+        let bytes = input.bytes(len);
+        machine.rig.write(at + offset, bytes);
+        machine.note(bytes);
+    }
+}
+
+/// A doorbell of an object that exists, or any write to a UAR page.
+fn doorbell(machine: &mut Machine, input: &mut Input<'_>) {
+    let live = machine.live();
+    let some = |input: &mut Input<'_>, kind: &str| {
+        let ids: Vec<u32> = live.iter().filter(|(k, _)| k == kind).map(|(_, o)| o.id).collect();
+        if ids.is_empty() { 0 } else { ids[input.below(ids.len())] }
+    };
+    let page = u64::from(some(input, "uar"));
+    let count = input.u32();
+    let (offset, word) = match input.u8() % 5 {
+        0 => (0x40, u64::from(some(input, "eq") << 24 | count & 0xff_ffff) << 32),
+        1 => (0x48, u64::from(some(input, "eq") << 24 | count & 0xff_ffff) << 32),
+        2 => (0x20, u64::from(count) << 32 | u64::from(some(input, "cq"))),
+        3 => (0x800, u64::from(count) << 32 | u64::from(some(input, "qp")) << 8),
+        _ => (u64::from(input.u16()) & 0xfff, input.u64()),
+    };
+    let bytes = word.to_be_bytes();
+    let at = page << 12 | offset;
+    match input.u8() % 4 {
+        0 => machine.rig.function.bar_write(at, &bytes[..4]),
+        1 => {
+            machine.rig.function.bar_write(at, &bytes[..4]);
+            machine.rig.function.bar_write(at + 4, &bytes[4..]);
+        }
+        2 => {
+            let mut burst = [0; 64];
+            burst.iter_mut().zip(input.bytes(64)).for_each(|(to, from)| *to = *from);
+            burst[..8].copy_from_slice(&bytes);
+            machine.note(&burst);
+            machine.rig.function.bar_write(at, &burst);
+        }
+        _ => machine.rig.function.bar_write(at, &bytes),
+    }
+    machine.settle();
+}
+
+/// Several commands at once, of which not all may be done when something else happens. They share their mailboxes, as a
+/// confused driver's would.
+fn batch(machine: &mut Machine, input: &mut Input<'_>) {
+    let mut slots = 0;
+    for _ in 0..input.u8() % 8 {
+        let slot = u64::from(input.u8() % 32);
+        let (bytes, out) = machine.invent(input);
+        machine.note(&bytes);
+        machine.rig.post(slot, &bytes, out);
+        slots |= 1 << slot;
+    }
+    machine.rig.function.bar_write(0x18, &u32::to_be_bytes(slots));
+    for _ in 0..input.u8() % 3 {
+        machine.portion();
+    }
+    if input.one_in(2) {
+        step(machine, input);
+    }
+    machine.settle();
+}
+
+/// A reset of some kind, or the interface switched off, and the driver's next start.
+fn upheaval(machine: &mut Machine, input: &mut Input<'_>) {
+    let what = input.u8();
+    match what % 4 {
+        0 => machine.function_level_reset(),
+        1 => {
+            // The interface field; 7 is the software reset.
+            machine.rig.function.bar_write(0x14, &(0x1000u32 | u32::from(what >> 2 & 7) << 8).to_be_bytes());
+            if what & 0x20 != 0 {
+                machine.settle();
+            }
+            machine.rig.forget_pages();
+            machine.rig.enable();
+        }
+        2 => {
+            // Bus mastering off for a while.
+            machine.rig.function.config_write(4, &[2, 0]);
+            machine.rig.function.bar_write(0x18, &input.u32().to_be_bytes());
+            machine.settle();
+            machine.rig.function.config_write(4, &[6, 0]);
+        }
+        _ => {
+            // Sleep: neither registers nor memory.
+            machine.rig.function.config_write(0x44, &[3, 0]);
+            machine.rig.function.bar_write(0x18, &[0xff; 4]);
+            machine.settle();
+            machine.rig.function.config_write(0x44, &[0, 0]);
+        }
+    }
+    let phase = machine.rig.function.hca().phase();
+    if what & 0x40 != 0 && phase == cx10::device::hca::Phase::Disabled {
+        machine.rig.bring_up();
+        furnish(machine);
+    }
+}
+
+/// Destroys or queries everything that exists in some order, or part of it, by the commands that name one object.
+fn again(machine: &mut Machine, input: &mut Input<'_>) {
+    let first = input.u8();
+    let live = machine.live();
+    for (kind, object) in live.iter().skip(usize::from(first % 16)).take(8) {
+        for form in grammar::forms() {
+            let name = form.opcode.to_string();
+            let ends = ["DESTROY_", "DEALLOC_", "QUERY_"].iter().any(|verb| name.starts_with(verb));
+            let leaf = form.leaves.iter().find(|leaf| leaf.width >= 8 && grammar::names(leaf.name, kind));
+            if let (true, Some(leaf)) = (ends && (first & 0x80 != 0 || name.starts_with("QUERY_")), leaf) {
+                let mut bytes = vec![0; form.len];
+                bytes[..2].copy_from_slice(&form.opcode.0.to_be_bytes());
+                let mask = u64::MAX >> (64 - leaf.width);
+                bits::set(&mut bytes, leaf.offset, leaf.width, u64::from(object.id) & mask);
+                machine.command(&bytes, form.out_len);
+            }
+        }
+    }
+}
