@@ -2,10 +2,13 @@
 
 use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
+use crate::config::KeyKind;
 use crate::device::objects::{Kind, ObjRef};
 use crate::mkey::MemoryKey;
 use crate::mkey::context::{Defect, KeyContext, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mode, syn as context};
+use crate::mkey::judged::{self, Judged, Outcome};
 use crate::mkey::list::{OCTWORD, Translations};
+use crate::mkey::policy::{self, Grant, OrderingCaps, Origin, Rules, Violation};
 use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
@@ -41,29 +44,53 @@ fn create_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     }
     let input = CreateMkeyIn::new(input)?;
     let context = KeyContext::read(&input.memory_key_mkey_entry());
-    let (list, mut deps) = match admit(ctx, &context, &input) {
+    let kind = context.kind();
+    let origin = Origin::CreateMkey;
+    let Admitted { grant, list, mut deps } = match admit(ctx, &context, kind, &input) {
         Ok(admitted) => admitted,
-        Err(defect) => return Err(CmdError::new(Status::BAD_PARAM_ERR, defect.syndrome)),
+        Err(Violation { defect, ordering }) => {
+            ctx.hca.note_key(judged::refused(&context, kind, ctx.uid, origin, defect, ordering));
+            return Err(CmdError::new(Status::BAD_PARAM_ERR, defect.syndrome));
+        }
     };
     deps.push(ObjRef { kind: Kind::Pd, id: context.pd });
-    let index = ctx.hca.objects.create(ctx.uid, MemoryKey { context, list }, &deps)?;
+    let index = ctx.hca.objects.create(ctx.uid, MemoryKey { kind, context, list }, &deps)?;
+    let Grant { relaxed, withdrawn_encoding } = grant;
+    let outcome = Outcome::Created { index, relaxed, withdrawn_encoding };
+    ctx.hca.note_key(Judged { kind, origin, outcome });
     let mut out = CreateMkeyOut::zeroed();
     out.set_mkey_index(index);
     Ok(out.into_inner())
 }
 
-/// Judges the context and the command around it; what passes is a key but for the objects that it names.
+/// What a key becomes if the objects that it names exist.
+struct Admitted {
+    grant: Grant,
+    list: Translations,
+    deps: Vec<ObjRef>,
+}
+
+fn other(defect: Defect) -> Violation {
+    Violation { defect, ordering: false }
+}
+
+/// Judges the context and the command around it: what the device does not have, then the ordering policy, then sizes
+/// and lists.
 fn admit(
     ctx: &Ctx<'_>,
     context: &KeyContext,
+    kind: KeyKind,
     input: &CreateMkeyIn<&[u8]>,
-) -> Result<(Translations, Vec<ObjRef>), Defect> {
+) -> Result<Admitted, Violation> {
     if input.data_direct() != 0 {
-        return Err(defect("data_direct", 1, syn::DATA_DIRECT));
+        return Err(other(defect("data_direct", 1, syn::DATA_DIRECT)));
     }
-    context.check()?;
-    limits(ctx, context)?;
-    translations(ctx, context, input)
+    context.check().map_err(other)?;
+    let caps = OrderingCaps::new(&ctx.hca.caps, ctx.hca.pci_relaxed_ordering);
+    let grant = policy::judge(context, kind, &Rules { config: &ctx.hca.profile.mkey, caps })?;
+    limits(ctx, context).map_err(other)?;
+    let (list, deps) = translations(ctx, context, input).map_err(other)?;
+    Ok(Admitted { grant, list, deps })
 }
 
 /// What depends on the capabilities' sizes.
@@ -145,6 +172,7 @@ fn destroy_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     }
     let index = DestroyMkeyIn::new(input)?.mkey_index();
     ctx.hca.objects.destroy::<MemoryKey>(ctx.uid, index)?;
+    ctx.hca.keys.note_destroyed(1);
     done()
 }
 

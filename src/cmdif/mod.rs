@@ -110,6 +110,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     mkey::syn::TABLE,
     devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,
+    crate::mkey::policy::syn::TABLE,
     vport::syn::TABLE,
     roce::syn::TABLE,
     counters::syn::TABLE,

@@ -13,10 +13,11 @@ use super::memic;
 use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
 use crate::dma::{Bus, Iova};
+use crate::mkey::judged::{Judged, Outcome};
 use crate::prm::eq::PagesReqEvent;
 use crate::prm::status::Delivery;
 use crate::profile::Profile;
-use crate::trace::{CommandRecord, Event as TraceEvent, RunSummary, Trace};
+use crate::trace::{CommandRecord, Event as TraceEvent, KeyVerdict, RunSummary, Trace};
 
 /// Size of BAR 0: registers, UAR pages, device memory.
 pub const BAR0_SIZE: u64 = 32 << 20;
@@ -119,13 +120,16 @@ impl Function {
         summary.pci_id = format!("{:04x}:{:04x}", profile.pci.vendor_id, profile.pci.device_id);
         summary.firmware = format!("{}.{}.{:04}", version.major, version.minor, version.sub);
         summary.config = profile.to_json(false);
+        let config = ConfigSpace::new(identity(&profile));
+        let mut hca = Hca::new(profile.clone());
+        hca.pci_relaxed_ordering = config.relaxed_ordering();
         Function {
             clock,
-            config: ConfigSpace::new(identity(&profile)),
+            config,
             segment: InitSegment::new(version, u32::from(profile.pci.device_id)),
             irq: Interrupts::new(profile.pci.msix_vectors),
             bus: Bus::new(),
-            hca: Hca::new(profile),
+            hca,
             command_queue: None,
             command_doorbell: 0,
             doorbell_halves: uar::Partial::default(),
@@ -203,6 +207,7 @@ impl Function {
             self.reset(ResetKind::FunctionLevel);
         }
         self.bus.set_bus_master(self.config.bus_master());
+        self.hca.pci_relaxed_ordering = self.config.relaxed_ordering();
     }
 
     /// Size of configuration space.
@@ -328,6 +333,7 @@ impl Function {
         if kind != ResetKind::Software {
             self.config.reset();
             self.bus.set_bus_master(false);
+            self.hca.pci_relaxed_ordering = self.config.relaxed_ordering();
         }
     }
 
@@ -340,6 +346,7 @@ impl Function {
             let slot = self.command_doorbell.trailing_zeros();
             self.command_doorbell &= !(1 << slot);
             self.command(slot as u8);
+            self.judged_keys();
         }
         self.hca.expire_cq_timers(self.clock.now());
         for _ in 0..EVENTS_PER_PORTION {
@@ -349,6 +356,22 @@ impl Function {
         Progress {
             more: self.command_doorbell != 0 || self.hca.has_events(),
             wait: self.hca.cq_events.next_deadline().map(|at| at.saturating_sub(self.clock.now())),
+        }
+    }
+
+    /// Passes judgements on keys on to the trace and the summary.
+    fn judged_keys(&mut self) {
+        while let Some(Judged { kind, origin, outcome }) = self.hca.key_log.next() {
+            let verdict = match &outcome {
+                Outcome::Created { index, relaxed, withdrawn_encoding } => {
+                    if *withdrawn_encoding {
+                        self.summary.violation("order_read_after_write = 2");
+                    }
+                    KeyVerdict::Created { index: *index, relaxed: *relaxed }
+                }
+                Outcome::Refused { refusal, .. } => KeyVerdict::Refused(refusal),
+            };
+            self.trace.event(self.clock.now(), &TraceEvent::Key { kind, via: origin.name(), verdict });
         }
     }
 

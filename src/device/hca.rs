@@ -10,6 +10,7 @@ use super::pages::{Demand, Pages};
 use super::port::{PORT_NUMBER, Port};
 use super::roce::RoceTable;
 use super::vport::NicVport;
+use crate::mkey::judged::{Judged, KeyLog};
 use crate::prm::eqe::PortState;
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
@@ -98,6 +99,10 @@ pub struct Hca {
     pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
     pub keys: Keys,
+    /// Judgements on keys that the trace has not seen yet.
+    pub key_log: KeyLog,
+    /// "Enable Relaxed Ordering" of PCIe Device Control.
+    pub pci_relaxed_ordering: bool,
     /// Completion events that wait.
     pub cq_events: CqEvents,
     events: VecDeque<Event>,
@@ -133,6 +138,8 @@ impl Hca {
             driver_version: String::new(),
             memic: DeviceMemory::new(),
             keys: Keys::default(),
+            key_log: KeyLog::default(),
+            pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             events: VecDeque::new(),
             events_lost: 0,
@@ -170,12 +177,22 @@ impl Hca {
         true
     }
 
+    fn clear_objects(&mut self) {
+        self.keys.note_destroyed(self.objects.mkeys.len() as u64);
+        self.objects.clear();
+    }
+
+    /// Counts, logs and traces a judgement on a key.
+    pub fn note_key(&mut self, judged: Judged) {
+        self.key_log.note(&mut self.keys, judged);
+    }
+
     fn forget_objects(&mut self) {
         let census = self.objects.census();
         if !census.is_empty() {
             log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
         }
-        self.objects.clear();
+        self.clear_objects();
         self.cq_events.clear();
         self.events.clear();
     }
@@ -183,7 +200,7 @@ impl Hca {
     /// Returns to the state after power-on; pages are forgotten, the driver owns them again.
     pub fn reset(&mut self) {
         self.step(Transition::Reset);
-        self.objects.clear();
+        self.clear_objects();
         self.objects.pages.reset();
         self.cq_events.clear();
         self.events.clear();

@@ -5,16 +5,22 @@
 //! low byte is the driver's (kernel `mlx5_idx_to_mkey`).
 
 pub mod context;
+pub mod fingerprint;
+pub mod judged;
 pub mod list;
+pub mod policy;
 pub mod reserved;
 
 use self::context::KeyContext;
 use self::list::{OCTWORD, Translations};
+use crate::config::KeyKind;
 use crate::device::objects::Charged;
 
 /// A key that was created.
 #[derive(Clone, Debug)]
 pub struct MemoryKey {
+    /// The kind it was created as. A window stays one when it is bound; a free key becomes what its mode says.
+    pub kind: KeyKind,
     /// The context; live.
     pub context: KeyContext,
     /// What stands behind the addresses.

@@ -1,0 +1,130 @@
+//! What is reported about keys that were granted or refused.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::context::{Defect, KeyContext};
+use super::fingerprint::driver_path;
+use super::policy::Origin;
+use crate::cmdif::error::{Syndrome, meaning};
+use crate::config::KeyKind;
+use crate::trace::KeyRefusal;
+use crate::trace::report::Keys;
+
+/// A judged key request, on its way to the trace.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Kind of key.
+    pub kind: KeyKind,
+    /// How it was requested.
+    pub origin: Origin,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a key request.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The key exists.
+    Created {
+        /// Its index.
+        index: u32,
+        /// Whether it asks for relaxed writes.
+        relaxed: bool,
+        /// Whether it uses the withdrawn encoding of `order_read_after_write` and that is to be reported.
+        withdrawn_encoding: bool,
+    },
+    /// The key was refused.
+    Refused {
+        /// By which check.
+        syndrome: Syndrome,
+        /// Everything about it.
+        refusal: Box<KeyRefusal>,
+    },
+}
+
+/// The report on a refused key.
+pub fn refused(
+    context: &KeyContext,
+    kind: KeyKind,
+    uid: u16,
+    origin: Origin,
+    defect: Defect,
+    ordering: bool,
+) -> Judged {
+    let refusal = KeyRefusal {
+        kind: kind.name().to_string(),
+        via: origin.name().to_string(),
+        ordering,
+        field: defect.field.to_string(),
+        value: defect.value,
+        reason: meaning(defect.syndrome.0).unwrap_or_default().to_string(),
+        syndrome: defect.syndrome.0,
+        access_mode: context.mode.to_string(),
+        uid,
+        pd: context.pd,
+        start_addr: context.start_addr,
+        length: if context.length64 { 0 } else { context.len },
+        access: context.rights.names(),
+        flags: context.flags(),
+        driver_path: driver_path(context, uid).to_string(),
+        count: 1,
+    };
+    Judged { kind, origin, outcome: Outcome::Refused { syndrome: defect.syndrome, refusal: Box::new(refusal) } }
+}
+
+/// Judgements that wait for the trace are bounded; the counters of the report never lose one.
+const MAX_WAITING: usize = 4096;
+
+/// Judgements on their way to the trace, and which refusals the log has named.
+#[derive(Debug, Default)]
+pub struct KeyLog {
+    waiting: VecDeque<Judged>,
+    lost: u64,
+    named: BTreeSet<(KeyKind, Syndrome)>,
+}
+
+impl KeyLog {
+    /// Counts a judgement, logs the first refusal of a kind by a check, and keeps it for the trace.
+    pub fn note(&mut self, keys: &mut Keys, judged: Judged) {
+        let kind = judged.kind.name();
+        match &judged.outcome {
+            Outcome::Created { relaxed, withdrawn_encoding, .. } => {
+                keys.note_created(kind, *relaxed);
+                if *withdrawn_encoding {
+                    log::warn!(target: "cx10::mkey", "{kind} key with order_read_after_write = 2, a withdrawn encoding");
+                }
+            }
+            Outcome::Refused { syndrome, refusal } => {
+                keys.note_refused((**refusal).clone());
+                if self.named.insert((judged.kind, *syndrome)) {
+                    log_refusal(refusal);
+                }
+            }
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            self.lost += 1;
+        } else {
+            self.waiting.push_back(judged);
+        }
+    }
+
+    /// The next judgement for the trace.
+    pub fn next(&mut self) -> Option<Judged> {
+        self.waiting.pop_front()
+    }
+
+    /// Judgements that the trace will miss.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+fn log_refusal(refusal: &KeyRefusal) {
+    let KeyRefusal { kind, via, field, value, reason, uid, pd, length, access, driver_path, .. } = refusal;
+    let from = if driver_path.is_empty() { "an unknown place" } else { driver_path };
+    log::warn!(
+        target: "cx10::mkey",
+        "{via}: {kind} key refused: {field} = {value:#x} ({reason}); uid {uid:#x}, pd {pd:#x}, length {length:#x}, \
+         access [{access}], from {from}. Said once for this kind."
+    );
+}
