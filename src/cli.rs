@@ -4,6 +4,7 @@
 //! The large subcommands live in [`crate::run`] and [`crate::engine`]; `main.rs` connects them.
 
 pub mod help;
+pub mod run;
 pub mod serve;
 pub mod show;
 
@@ -11,6 +12,7 @@ use crate::config::{self, ConfigError, Sources};
 use crate::profile::Profile;
 use crate::trace;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Nothing was refused and nothing failed.
@@ -191,12 +193,18 @@ pub struct RunArgs {
     /// QEMU to use [default: one on PATH that has vfio-user-pci, else a packaged one]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath, help_heading = "QEMU")]
     pub qemu: Option<PathBuf>,
+    /// One more argument for QEMU; may be repeated
+    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true, help_heading = "QEMU")]
+    pub qemu_args: Vec<OsString>,
+    /// Take newer versions of QEMU, kernel and guest packages, if there are any
+    #[arg(long, help_heading = "QEMU")]
+    pub update_images: bool,
     /// Print the effective configuration as TOML and exit
     #[arg(long, help_heading = "Device")]
     pub print_config: bool,
-    /// Command to run in the guest; its exit status becomes that of cx10
+    /// Command to run in the guest, in the host's current directory (read-only there); its exit status becomes that of cx10
     #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
-    pub guest_command: Vec<String>,
+    pub guest_command: Vec<OsString>,
 }
 
 /// `cx10 serve`.
@@ -332,7 +340,7 @@ pub fn model() -> clap::Command {
 
 /// Parses the command line. Usage errors print themselves and end with [`EXIT_USAGE`] (clap's own would be 2, which means
 /// something else here); `--help` and `--version` end with 0.
-pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, u8> {
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
     Cli::try_parse_from(args).map_err(|error| {
         // Nothing to be done if even stderr is gone.
         let _ = error.print();

@@ -1,6 +1,6 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-use cx10::cli::{self, Command, serve, show};
+use cx10::cli::{self, Command, run, serve, show};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -11,10 +11,13 @@ fn main() -> ExitCode {
     cli::init_logging(&cli.log);
     let shown = match &cli.command {
         Command::Run(args) if args.print_config => show::print_config(&args.device),
-        Command::Run(_) => {
-            eprintln!("cx10: not built in");
-            return ExitCode::from(cli::EXIT_USAGE);
-        }
+        Command::Run(args) => match run::run(args, &cli.log) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => {
+                eprintln!("cx10: {error}");
+                return ExitCode::from(error.exit_code());
+            }
+        },
         Command::Serve(args) => match serve::serve(args) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => {

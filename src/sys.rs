@@ -17,6 +17,8 @@
 //! ksys_mmap_pgoff` (rounding of huge page mappings), `net/unix/af_unix.c:unix_stream_read_generic`.
 #![allow(unsafe_code)] // The one module the crate-wide lint makes an exception for.
 
+pub mod process;
+
 use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::File;

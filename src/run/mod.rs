@@ -1,1 +1,198 @@
-//! Placeholder; see the module map in `lib.rs`.
+//! `cx10 run`: the device, QEMU and a guest together; the report at the end.
+//!
+//! [`run`] makes what is missing (QEMU, guest root, kernel: [`images`]), starts the device ([`DeviceUnderTest`], normally
+//! a child process `cx10 serve`, so that a crash of it is told apart from a crash of QEMU), starts QEMU, follows the
+//! guest over virtio-serial ports ([`guest`], [`streams`]) and collects everything into a [`Report`].
+//!
+//! Limits: x86-64 hosts and guests. One device in the guest. Children die with this process, also if it is killed
+//! (parent-death signal); the working directory of a killed run is removed by the next one.
+
+pub mod accel;
+pub mod device;
+pub mod guest;
+pub mod images;
+pub mod progress;
+pub mod qemu;
+pub mod report;
+pub mod streams;
+mod supervise;
+pub mod workdir;
+
+pub use accel::Accel;
+pub use device::{DeviceUnderTest, NoDevice, ServeProcess};
+pub use report::Report;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to run. The device itself is described by the [`DeviceUnderTest`].
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Kernel series with a Debian package (`7.3`), kernel build tree, or kernel image.
+    pub kernel: String,
+    /// Command to run in the guest, in the host's current directory; empty for none.
+    pub command: Vec<OsString>,
+    /// Interactive shell on this terminal instead of a command.
+    pub shell: bool,
+    /// Guest CPUs.
+    pub smp: u32,
+    /// Guest memory in MiB.
+    pub memory_mib: u64,
+    /// Additional kernel command line.
+    pub append: Option<String>,
+    /// Where images are kept; `None` is `$CX10_CACHE`, else `cx10` in the user's cache directory.
+    pub cache: Option<PathBuf>,
+    /// Look for newer package versions although the images are there.
+    pub update: bool,
+    /// QEMU to use; `None` chooses one that is new enough.
+    pub qemu: Option<PathBuf>,
+    /// Additional QEMU arguments.
+    pub qemu_args: Vec<OsString>,
+    /// How to run the guest's CPUs.
+    pub accel: Accel,
+    /// End the run after this time, counted from the start of QEMU.
+    pub timeout: Option<Duration>,
+    /// Write the report as JSON to this file.
+    pub json: Option<PathBuf>,
+    /// Keep what the guest printed on its console in this file.
+    pub keep_console: Option<PathBuf>,
+    /// Share the host's current directory with the guest, read-only, at `/host`.
+    pub share_cwd: bool,
+    /// Print no progress and no report.
+    pub quiet: bool,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            kernel: "7.3".to_string(),
+            command: Vec::new(),
+            shell: false,
+            smp: 2,
+            memory_mib: 1024,
+            append: None,
+            cache: None,
+            update: false,
+            qemu: None,
+            qemu_args: Vec::new(),
+            accel: Accel::Auto,
+            timeout: Some(Duration::from_secs(600)),
+            json: None,
+            keep_console: None,
+            share_cwd: true,
+            quiet: false,
+        }
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Images could not be made; the recipe has said why.
+    #[error("the guest images cannot be made ({0})")]
+    Images(String),
+    /// A file or socket cannot be used.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program cannot be started.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// Which.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// KVM was asked for and does not work.
+    #[error("KVM does not work here: {0}")]
+    NoKvm(String),
+    /// The device ended before or while the guest used it.
+    #[error("the device ended unexpectedly ({0})")]
+    DeviceEnded(String),
+    /// QEMU ended before the guest said that it was done.
+    #[error("QEMU ended unexpectedly ({status}){detail}")]
+    QemuEnded {
+        /// Its exit status.
+        status: String,
+        /// What it or the guest's console said last.
+        detail: String,
+    },
+    /// The time is over.
+    #[error("no end after {} s (last: {stage}){detail}", .limit.as_secs())]
+    Timeout {
+        /// The time.
+        limit: Duration,
+        /// What the guest was doing.
+        stage: String,
+        /// What the guest's console said last.
+        detail: String,
+    },
+    /// A signal ended the run.
+    #[error("ended by signal {0}")]
+    Signal(i32),
+    /// A terminal is needed for a shell.
+    #[error("--shell needs a terminal on standard input and output")]
+    NoTerminal,
+    /// Anything else.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+impl RunError {
+    /// Exit code: set-up errors are 1, a signal is 128 and its number as in a shell, the device's own crash is 3.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            RunError::DeviceEnded(_) => 3,
+            _ => 1,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct RunOutcome {
+    /// Everything that is known about it.
+    pub report: Report,
+    /// Exit code for the process, see [`Report::exit_code`].
+    pub exit_code: u8,
+}
+
+/// Adds a path to an I/O error.
+pub(crate) fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.into();
+    move |source| RunError::File { path, source }
+}
+
+/// Runs a guest on the device. Progress goes to standard error; the report to standard output, or to standard error if
+/// the guest's command owns standard output.
+pub fn run(options: &RunOptions, device: &mut dyn DeviceUnderTest) -> Result<RunOutcome, RunError> {
+    let progress = progress::Progress::new(options.quiet);
+    let images = images::ensure(options, &progress)?;
+    let work = workdir::WorkDir::new()?;
+    let accel = accel::decide(options, &images, &work, &progress)?;
+    let run = supervise::Run { options, images: &images, accel, work: &work, progress: &progress };
+    let report = run.go(device);
+    progress.finish();
+    // What the console said is most wanted when the run failed.
+    if let Some(path) = &options.keep_console {
+        let console = work.path("console.log");
+        if console.exists() {
+            std::fs::copy(&console, path).map_err(at(path))?;
+        }
+    }
+    let report = report?;
+    if let Some(path) = &options.json {
+        report.write_json(path).map_err(at(path))?;
+    }
+    if !options.quiet {
+        report.print(!options.command.is_empty() || options.shell);
+    }
+    Ok(RunOutcome { exit_code: report.exit_code(), report })
+}

@@ -1,0 +1,121 @@
+//! `cx10 run`: from the command line to [`crate::run`].
+
+use super::{Accel, LogArgs, RunArgs};
+use crate::config::ConfigError;
+use crate::run::{self, RunError, RunOptions, ServeProcess};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Why there was no run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The run failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl Error {
+    /// Exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Config(_) => super::EXIT_USAGE,
+            Error::Run(error) => error.exit_code(),
+        }
+    }
+}
+
+/// Arguments of `cx10 serve` that make the device which `args` describe.
+fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| out.extend([name.into(), value.as_ref().into()]);
+    if let Some(profile) = &args.device.profile {
+        add("--profile", profile);
+    }
+    if let Some(config) = &args.device.config {
+        add("--config", config);
+    }
+    for set in &args.device.sets {
+        add("--set", set);
+    }
+    if let Some(trace) = &args.record.trace {
+        add("--trace", trace);
+    }
+    if let Some(filter) = &log.log {
+        add("--log", filter);
+    }
+    if args.record.trace_full {
+        out.push("--trace-full".into());
+    }
+    out.extend(std::iter::repeat_n("--verbose".into(), usize::from(log.verbose)));
+    out.extend(std::iter::repeat_n("--quiet".into(), usize::from(log.quiet)));
+    out
+}
+
+fn options(args: &RunArgs, log: &LogArgs) -> RunOptions {
+    RunOptions {
+        kernel: args.kernel.clone(),
+        command: args.guest_command.clone(),
+        shell: args.shell,
+        smp: args.smp,
+        memory_mib: args.mem.0 >> 20,
+        append: args.append.clone(),
+        update: args.update_images,
+        qemu: args.qemu.clone(),
+        qemu_args: args.qemu_args.clone(),
+        accel: match args.accel {
+            Accel::Auto => run::Accel::Auto,
+            Accel::Kvm => run::Accel::Kvm,
+            Accel::Tcg => run::Accel::Tcg,
+        },
+        timeout: (args.timeout > 0).then(|| Duration::from_secs(args.timeout)),
+        json: args.json.clone(),
+        keep_console: args.keep_console.clone(),
+        quiet: log.quiet > 0,
+        ..RunOptions::default()
+    }
+}
+
+/// Runs a guest. Returns the exit code.
+pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
+    // A mistake in the configuration is told before images are made.
+    args.device.load()?;
+    let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
+    Ok(run::run(&options(args, log), &mut device)?.exit_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command};
+    use super::*;
+    use clap::Parser;
+
+    fn parsed(line: &[&str]) -> (RunArgs, LogArgs) {
+        let cli = Cli::try_parse_from(line).unwrap();
+        let Command::Run(args) = cli.command else { panic!() };
+        (*args, cli.log)
+    }
+
+    #[test]
+    fn the_device_options_reach_the_device_and_are_ones_that_serve_knows() {
+        let (args, log) = parsed(&["cx10", "run", "-vv", "-p", "connectx7", "--set", "a=1", "--set", "b=2", "-t", "x"]);
+        let out = serve_args(&args, &log);
+        let want = ["--profile", "connectx7", "--set", "a=1", "--set", "b=2", "--trace", "x", "--verbose", "--verbose"];
+        assert_eq!(out, want);
+        let line = ["cx10", "serve", "--socket", "s"].map(OsString::from).into_iter().chain(out);
+        assert!(Cli::try_parse_from(line).is_ok());
+    }
+
+    #[test]
+    fn options_are_taken_over() {
+        let (args, log) = parsed(&["cx10", "run", "-q", "--timeout", "0", "--mem", "2G", "-k", "6.12", "--", "a", "b"]);
+        let options = options(&args, &log);
+        assert_eq!(options.timeout, None);
+        assert_eq!(options.memory_mib, 2048);
+        assert_eq!(options.kernel, "6.12");
+        assert_eq!(options.command, ["a", "b"]);
+        assert!(options.quiet);
+    }
+}

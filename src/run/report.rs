@@ -1,0 +1,351 @@
+//! What a run came to, for people and as JSON.
+
+use super::accel::Decided;
+use super::guest::{Facts, LogLine};
+use crate::trace::report::{KeyRefusal, RunSummary, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Version of the JSON form. Raised when a field changes its meaning or goes away, not when one is added.
+pub const SCHEMA: u32 = 1;
+
+/// Lines of a list that the report for people shows; the JSON form has all.
+const SHOWN: usize = 12;
+
+/// How the guest ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GuestExit {
+    /// Exit status of the command or shell, if there was one.
+    pub status: Option<u8>,
+    /// Kernel messages of the whole run that are warnings or about the device.
+    pub kernel_log: Vec<LogLine>,
+    /// Seconds since the kernel's start.
+    pub uptime: f64,
+}
+
+/// Where the time went.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Times {
+    /// Seconds since the kernel's start by stage of the guest.
+    pub stages: BTreeMap<String, f64>,
+    /// Seconds from the start of QEMU to the end of the device.
+    pub total: f64,
+}
+
+/// Everything that is known about a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Version of this form.
+    pub schema: u32,
+    /// How the guest's CPUs were run.
+    pub accel: Decided,
+    /// Guest memory.
+    pub memory_mib: u64,
+    /// Command that was run.
+    pub command: Vec<String>,
+    /// What the guest saw after the driver was bound.
+    pub guest: Option<Facts>,
+    /// How the guest ended; absent if it was left.
+    pub exit: Option<GuestExit>,
+    /// Where the time went.
+    pub times: Times,
+    /// The device's own summary; absent for a guest without the device.
+    pub device: Option<RunSummary>,
+}
+
+impl Report {
+    /// Exit code. Our own failure outweighs everything, because nothing else counts then; a command's status comes next;
+    /// without a command it is 2 for a breach of the contract and 1 if the driver did not come up.
+    pub fn exit_code(&self) -> u8 {
+        let verdict = self.device.as_ref().map_or(Verdict::Clean, RunSummary::verdict);
+        if verdict == Verdict::Internal {
+            return verdict.exit_code();
+        }
+        if let Some(status) = self.exit.as_ref().and_then(|exit| exit.status) {
+            return status;
+        }
+        let problems = self.guest.as_ref().is_some_and(|guest| !guest.problems.is_empty());
+        if verdict == Verdict::Clean && problems { 1 } else { verdict.exit_code() }
+    }
+
+    /// The JSON form, the device's verdict and the exit code included.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self).unwrap_or(serde_json::Value::Null);
+        if let Some(map) = value.as_object_mut() {
+            if let Some(device) = &self.device {
+                map.insert("device".into(), device.to_json());
+            }
+            map.insert("exit_code".into(), self.exit_code().into());
+        }
+        value
+    }
+
+    /// Writes the JSON form; a regular file appears complete or not at all.
+    pub fn write_json(&self, path: &Path) -> io::Result<()> {
+        let mut text = serde_json::to_string_pretty(&self.to_json())?;
+        text.push('\n');
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+        }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Prints the form for people. A closed pipe is no error.
+    pub fn print(&self, to_stderr: bool) {
+        let text = self.to_text();
+        let _ = if to_stderr {
+            io::stderr().write_all(text.as_bytes())
+        } else {
+            io::stdout().write_all(text.as_bytes())
+        };
+    }
+
+    /// The form for people.
+    pub fn to_text(&self) -> String {
+        let mut out = Text::default();
+        self.guest_lines(&mut out);
+        if let Some(device) = &self.device {
+            device_lines(device, &mut out);
+        }
+        self.kernel_lines(&mut out);
+        if let Some(status) = self.exit.as_ref().and_then(|exit| exit.status) {
+            out.line("command", &format!("exit status {status}"));
+        }
+        if let Some(device) = &self.device {
+            out.line("verdict", device.verdict().name());
+        }
+        out.0
+    }
+
+    fn guest_lines(&self, out: &mut Text) {
+        let Some(guest) = &self.guest else {
+            out.line("guest", "left before it reported");
+            return;
+        };
+        let booted = self.times.stages.get("booted").copied().unwrap_or_default();
+        out.line(
+            "guest",
+            &format!(
+                "Linux {}, {} CPUs, {} MiB, {}; up after {booted:.1} s, reported after {:.1} s",
+                guest.release,
+                guest.cpus,
+                self.memory_mib,
+                self.accel.name(),
+                guest.uptime
+            ),
+        );
+        for device in &guest.devices {
+            let driver = device.driver.as_deref().unwrap_or("no driver");
+            out.line("pci", &format!("{} {} {driver}", device.bdf, device.id));
+            for net in &device.netdevs {
+                out.line("netdev", &format!("{} {} {} {}", net.name, net.operstate, net.mac, net.addresses.join(" ")));
+            }
+            for rdma in &device.rdma {
+                let state = rdma.state.rsplit(": ").next().unwrap_or_default();
+                let v2 = rdma.gids.iter().filter(|gid| gid.kind == "RoCE v2").count();
+                out.line("rdma", &format!("{} port 1 {state}, firmware {}, {v2} RoCE v2 GIDs", rdma.name, rdma.firmware));
+            }
+        }
+        out.list("problem", &guest.problems);
+    }
+
+    fn kernel_lines(&self, out: &mut Text) {
+        let log = match (&self.exit, &self.guest) {
+            (Some(exit), _) => &exit.kernel_log,
+            (None, Some(guest)) => &guest.kernel_log,
+            (None, None) => return,
+        };
+        // Warnings of the drivers under test; those of the machine are in the JSON form.
+        let lines: Vec<String> = log
+            .iter()
+            .filter(|line| line.level <= 4 && (line.text.contains("mlx5") || line.text.contains("infiniband")))
+            .map(|line| format!("[{:9.3}] {}", line.time, line.text))
+            .collect();
+        out.list("kernel", &lines);
+    }
+}
+
+fn device_lines(device: &RunSummary, out: &mut Text) {
+    let RunSummary { profile, pci_id, firmware, policy, .. } = device;
+    out.line("device", &format!("{profile} {pci_id}, firmware {firmware}, policy {policy}"));
+    let failed: u64 =
+        device.commands.failures.iter().map(|f| f.count).sum::<u64>() + device.commands.failures_omitted;
+    out.line("commands", &format!("{} served, {failed} failed", device.commands.served));
+    let failures: Vec<String> = device
+        .commands
+        .failures
+        .iter()
+        .map(|f| {
+            let (opcode, status, syndrome, meaning) = (&f.opcode, &f.status, f.syndrome, &f.meaning);
+            format!("{opcode} {status} (syndrome {syndrome:#08x}: {meaning}){}", times(f.count))
+        })
+        .collect();
+    out.list("failed", &failures);
+    out.line("keys", &format!("{} created{}, {} refused", device.keys.total_created(), kinds(device), device.keys.total_refused()));
+    out.list("refused", &device.keys.refused.iter().map(refusal).collect::<Vec<_>>());
+    let unimplemented: Vec<String> = [
+        ("opcode", &device.unimplemented.opcodes),
+        ("doorbell", &device.unimplemented.doorbells),
+        ("register", &device.unimplemented.registers),
+    ]
+    .iter()
+    .flat_map(|(what, names)| names.iter().map(move |(name, count)| format!("{what} {name}{}", times(*count))))
+    .collect();
+    out.list("missing", &unimplemented);
+    out.list("dma error", &counted(&device.dma_errors));
+    out.list("violation", &counted(&device.violations));
+    out.list("internal", &device.internal_failures);
+}
+
+fn counted(names: &BTreeMap<String, u64>) -> Vec<String> {
+    names.iter().map(|(name, count)| format!("{name}{}", times(*count))).collect()
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { String::new() } else { format!(", {count} times") }
+}
+
+fn kinds(device: &RunSummary) -> String {
+    let kinds: Vec<String> = device.keys.created.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+}
+
+fn refusal(refusal: &KeyRefusal) -> String {
+    let KeyRefusal { kind, via, field, value, uid, driver_path, reason, count, .. } = refusal;
+    let who = if *uid == 0 { "kernel".to_string() } else { format!("uid {uid:#x}") };
+    let place = if driver_path.is_empty() { String::new() } else { format!(", likely {driver_path}") };
+    format!("{kind} key by {via} from {who}{place}: {field}={value:#x}: {reason}{}", times(*count))
+}
+
+/// Lines with a label column.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, label: &str, text: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{label:<10}{}", text.trim_end());
+    }
+
+    fn list(&mut self, label: &str, lines: &[String]) {
+        for line in lines.iter().take(SHOWN) {
+            self.line(label, line);
+        }
+        if lines.len() > SHOWN {
+            self.line(label, &format!("… and {} more, see --json", lines.len() - SHOWN));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::guest::{Gid, NetDevice, PciDevice, RdmaDevice};
+    use super::*;
+
+    fn report() -> Report {
+        let rdma = RdmaDevice {
+            name: "mlx5_0".into(),
+            state: "4: ACTIVE".into(),
+            firmware: "50.48.1000".into(),
+            gids: vec![Gid { index: 1, gid: "fe80::1".into(), kind: "RoCE v2".into() }],
+            ..RdmaDevice::default()
+        };
+        let net = NetDevice { name: "eth0".into(), operstate: "up".into(), ..NetDevice::default() };
+        let device = PciDevice {
+            bdf: "0000:01:00.0".into(),
+            id: "15b3:2101".into(),
+            driver: Some("mlx5_core".into()),
+            netdevs: vec![net],
+            rdma: vec![rdma],
+            ..PciDevice::default()
+        };
+        Report {
+            schema: SCHEMA,
+            accel: Decided::Tcg,
+            memory_mib: 1024,
+            command: vec![],
+            guest: Some(Facts { release: "7.3.4".into(), devices: vec![device], ..Facts::default() }),
+            exit: Some(GuestExit::default()),
+            times: Times::default(),
+            device: Some(RunSummary::new()),
+        }
+    }
+
+    fn refused() -> RunSummary {
+        let mut summary = RunSummary::new();
+        summary.keys.note_refused(KeyRefusal {
+            kind: "window".into(),
+            via: "CREATE_MKEY".into(),
+            ordering: true,
+            field: "relaxed_ordering_write".into(),
+            reason: "relaxed writes are required".into(),
+            driver_path: "mlx5_ib_alloc_mw".into(),
+            ..KeyRefusal::default()
+        });
+        summary
+    }
+
+    #[test]
+    fn a_clean_run_is_0_and_a_driver_that_did_not_come_up_is_1() {
+        let mut report = report();
+        assert_eq!(report.exit_code(), 0);
+        report.guest.as_mut().unwrap().problems.push("no driver bound".into());
+        assert_eq!(report.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_breach_of_the_contract_is_2_unless_a_command_has_a_status() {
+        let mut report = Report { device: Some(refused()), ..report() };
+        assert_eq!(report.exit_code(), 2);
+        report.exit.as_mut().unwrap().status = Some(0);
+        assert_eq!(report.exit_code(), 0);
+        report.exit.as_mut().unwrap().status = Some(17);
+        assert_eq!(report.exit_code(), 17);
+    }
+
+    #[test]
+    fn our_own_failure_is_3_whatever_the_command_says() {
+        let mut report = report();
+        report.exit.as_mut().unwrap().status = Some(0);
+        report.device.as_mut().unwrap().internal_failure("checker");
+        assert_eq!(report.exit_code(), 3);
+    }
+
+    #[test]
+    fn the_text_names_driver_port_refusal_and_verdict() {
+        let text = Report { device: Some(refused()), ..report() }.to_text();
+        for part in [
+            "0000:01:00.0 15b3:2101 mlx5_core",
+            "mlx5_0 port 1 ACTIVE, firmware 50.48.1000, 1 RoCE v2 GIDs",
+            "window key by CREATE_MKEY from kernel, likely mlx5_ib_alloc_mw: relaxed_ordering_write=0x0",
+            "verdict   contract violation",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn long_lists_are_cut_in_the_text_only() {
+        let mut report = report();
+        for n in 0..40 {
+            report.device.as_mut().unwrap().command("CREATE_QP", 3, "BAD_PARAM", n, "why");
+        }
+        let text = report.to_text();
+        assert_eq!(text.lines().filter(|l| l.starts_with("failed")).count(), SHOWN + 1);
+        assert!(text.contains("and 28 more"), "{text}");
+        let json = report.to_json();
+        assert_eq!(json["device"]["commands"]["failures"].as_array().unwrap().len(), 40);
+        assert_eq!(json["device"]["verdict"], "clean");
+        assert_eq!(json["exit_code"], 0);
+    }
+}

@@ -1,0 +1,56 @@
+//! Children and the terminal, for `cx10 run`.
+
+use super::{check, errno};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::process::Child;
+
+/// Sends a signal to a child that has not been waited for (its process id cannot have been reused).
+pub fn send_signal(child: &Child, signal: i32) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(child.id()).map_err(|_| errno(libc::ESRCH))?;
+    // SAFETY: integers only.
+    check(unsafe { libc::kill(pid, signal) })?;
+    Ok(())
+}
+
+/// Rows and columns of the terminal behind `fd`, if it is one.
+pub fn window_size(fd: BorrowedFd<'_>) -> Option<[u16; 2]> {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: the ioctl writes one winsize, which any bytes are a valid value of.
+    let size = unsafe {
+        check(libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, size.as_mut_ptr())).ok()?;
+        size.assume_init()
+    };
+    (size.ws_row > 0 && size.ws_col > 0).then_some([size.ws_row, size.ws_col])
+}
+
+/// Standard input in raw mode: every key, Ctrl-C too, is a byte. Dropping it restores the terminal.
+pub struct RawMode(libc::termios);
+
+impl RawMode {
+    /// Switches standard input, which must be a terminal.
+    pub fn enter() -> io::Result<RawMode> {
+        let mut saved = MaybeUninit::<libc::termios>::zeroed();
+        // SAFETY: tcgetattr fills the structure, of which any bytes are a valid value.
+        let saved = unsafe {
+            check(libc::tcgetattr(libc::STDIN_FILENO, saved.as_mut_ptr()))?;
+            saved.assume_init()
+        };
+        let mut raw = saved;
+        // SAFETY: both calls get valid structures.
+        unsafe {
+            libc::cfmakeraw(&mut raw);
+            check(libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, &raw))?;
+        }
+        Ok(RawMode(saved))
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // SAFETY: a structure that tcgetattr filled.
+        // Nothing can be done if the terminal is gone.
+        let _ = unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, &self.0) };
+    }
+}
