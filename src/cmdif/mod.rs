@@ -21,6 +21,7 @@ mod mkey;
 mod pages;
 mod pd;
 mod roce;
+mod srq;
 mod uar;
 mod vport;
 
@@ -90,6 +91,7 @@ static FAMILIES: &[&[Command]] = &[
     uar::COMMANDS,
     eq::COMMANDS,
     cq::COMMANDS,
+    srq::COMMANDS,
     pd::COMMANDS,
     mkey::COMMANDS,
     devx::COMMANDS,
@@ -107,6 +109,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     access_reg::syn::TABLE,
     buffer::syn::TABLE,
     cq::syn::TABLE,
+    srq::syn::TABLE,
     mkey::syn::TABLE,
     devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,

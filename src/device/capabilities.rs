@@ -88,6 +88,8 @@ impl Capabilities {
             Kind::Uctx => log("log_max_uctx"),
             Kind::Pd => log("log_max_pd"),
             Kind::TransportDomain => log("log_max_transport_domain"),
+            Kind::Rmp => log("log_max_rmp"),
+            Kind::XrcSrq | Kind::Srq => log("log_max_srq"),
             Kind::Xrcd => log("log_max_xrcd"),
             Kind::Mkey => log("log_max_mkey"),
             Kind::QCounter => self.general("max_qp_cnt") as u32,

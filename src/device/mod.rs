@@ -23,6 +23,7 @@ pub mod pd;
 pub mod port;
 pub mod port_counters;
 pub mod roce;
+pub mod srq;
 pub mod uar;
 pub mod vport;
 

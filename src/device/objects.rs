@@ -13,6 +13,7 @@ use super::devx::{Umem, UserContext};
 use super::eq::EventQueue;
 use super::pages::Pages;
 use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
+use super::srq::{Rmp, Srq, XrcSrq};
 use super::uar::Uar;
 use crate::cmdif::error::{CmdError, objects as syn};
 use crate::mkey::MemoryKey;
@@ -341,5 +342,8 @@ objects! {
     umems: Umem = Umem, 1 .. 0x100_0000;
     q_counters: QCounter = QCounter, 1 .. 0x100;
     flow_counters: FlowCounter = FlowCounter, 1 .. 0x100_0000;
+    rmps: Rmp = Rmp, 0x1 .. 0x40_0000;
+    xrc_srqs: XrcSrq = XrcSrq, 0x40_0000 .. 0x80_0000;
+    srqs: Srq = Srq, 0x80_0000 .. 0xc0_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }

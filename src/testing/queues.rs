@@ -6,6 +6,7 @@ use super::{FREE, Rig};
 use crate::prm::cq::CreateCqIn;
 use crate::prm::eq::CreateEqIn;
 use crate::prm::event::EventType;
+use crate::prm::srq::{CreateRmpIn, CreateXrcSrqIn};
 use crate::profile::Profile;
 
 /// An event queue as a driver holds it.
@@ -171,6 +172,70 @@ impl QueueRig {
     pub fn create_cq(&mut self, log_size: u32) -> u32 {
         let (input, ..) = self.create_cq_in(log_size);
         number(&self.rig.ok(input.as_bytes(), 16))
+    }
+
+    /// Allocates a protection domain.
+    pub fn pd(&mut self) -> u32 {
+        number(&self.rig.ok(&Rig::input(0x800, 0, 16), 16))
+    }
+
+    /// Allocates an XRC domain.
+    pub fn xrcd(&mut self) -> u32 {
+        number(&self.rig.ok(&Rig::input(0x80e, 0, 16), 16))
+    }
+
+    /// Input of a CREATE_RMP that the device grants: `1 << log_size` entries of 32 bytes in `pd`. Returns it with
+    /// the address of the doorbell record.
+    pub fn create_rmp_in(&mut self, pd: u32, log_size: u32) -> (CreateRmpIn, u64) {
+        let bytes = 32u64 << log_size;
+        let (at, record) = (self.memory(bytes), self.memory(8));
+        let mut input = CreateRmpIn::with_tail(8 * bytes.div_ceil(4096) as usize);
+        input.set_opcode(0x90c);
+        input.ctx_mut().set_state(1);
+        let mut context = input.ctx_mut();
+        let mut wq = context.wq_mut();
+        wq.set_pd(pd);
+        wq.set_log_wq_sz(log_size);
+        wq.set_log_wq_stride(5);
+        wq.set_dbr_addr(record);
+        fill_pas(wq.pas_mut(), at);
+        (input, record)
+    }
+
+    /// Creates a receive memory pool in `pd`; returns its number.
+    pub fn create_rmp(&mut self, pd: u32) -> u32 {
+        let (input, _) = self.create_rmp_in(pd, 4);
+        number(&self.rig.ok(input.as_bytes(), 16))
+    }
+
+    /// Input of a CREATE_XRC_SRQ that the device grants: 16 entries of 32 bytes. Returns it with the address of the
+    /// doorbell record.
+    pub fn create_xrc_srq_in(&mut self, pd: u32, xrcd: u32, cqn: u32) -> (CreateXrcSrqIn, u64) {
+        let (at, record) = (self.memory(512), self.memory(8));
+        let mut input = CreateXrcSrqIn::with_tail(8);
+        input.set_opcode(0x705);
+        let mut context = input.xrc_srq_context_entry_mut();
+        context.set_log_xrc_srq_size(4);
+        context.set_log_rq_stride(1);
+        context.set_pd(pd);
+        context.set_xrcd(xrcd);
+        context.set_cqn(cqn);
+        context.set_db_record_addr_l((record >> 2) as u32);
+        fill_pas(input.pas_mut(), at);
+        (input, record)
+    }
+
+    /// Creates an XRC shared receive queue; returns its number.
+    pub fn create_xrc_srq(&mut self, pd: u32, xrcd: u32, cqn: u32) -> u32 {
+        let (input, _) = self.create_xrc_srq_in(pd, xrcd, cqn);
+        number(&self.rig.ok(input.as_bytes(), 16))
+    }
+
+    /// Input of a command that names one object at its bytes 9..12, as destroy and query commands do.
+    pub fn naming(opcode: u16, number: u32) -> Vec<u8> {
+        let mut input = Rig::input(opcode, 0, 16);
+        input[8..12].copy_from_slice(&(number & 0xff_ffff).to_be_bytes());
+        input
     }
 
     /// Arms a completion queue.
