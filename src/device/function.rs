@@ -361,7 +361,7 @@ impl Function {
 
     /// Passes judgements on keys on to the trace and the summary.
     fn judged_keys(&mut self) {
-        while let Some(Judged { kind, origin, outcome }) = self.hca.key_log.next() {
+        while let Some(Judged { kind, origin, outcome }) = self.hca.key_log.take() {
             let verdict = match &outcome {
                 Outcome::Created { index, relaxed, withdrawn_encoding } => {
                     if *withdrawn_encoding {

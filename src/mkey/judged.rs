@@ -109,7 +109,7 @@ impl KeyLog {
     }
 
     /// The next judgement for the trace.
-    pub fn next(&mut self) -> Option<Judged> {
+    pub fn take(&mut self) -> Option<Judged> {
         self.waiting.pop_front()
     }
 
