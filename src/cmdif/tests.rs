@@ -4,6 +4,7 @@ use super::error::common;
 use super::hca::syn as hca_syn;
 use super::hca_cap::syn as cap_syn;
 use crate::cmdif::error::{objects as obj_syn, pages as page_syn};
+use crate::prm::event::EventType;
 use crate::prm::hca::{QueryHcaCapOut, QueryIssiOut, QueryPagesOut, SetHcaCapIn};
 use crate::prm::status::{Delivery, Status};
 use crate::profile::Profile;
@@ -341,4 +342,19 @@ fn an_internal_error_stops_commands_until_a_driver_starts_the_function_anew() {
     assert_eq!(rig.bar(0x23c), 0);
     rig.bring_up();
     rig.tear_down();
+}
+
+#[test]
+fn the_command_that_makes_its_event_queue_is_not_announced_on_it_but_the_next_one_is() {
+    let mut rig = rig();
+    rig.bring_up();
+    let buffer = rig.event_queue(1 << EventType::CMD.0);
+    rig.settle();
+    assert_eq!(rig.read(buffer, 64), [0xff; 64], "the driver still polls");
+    rig.ok(&Rig::input(0x10a, 0, 16), 16);
+    rig.settle();
+    let entry = rig.read(buffer, 64);
+    assert_eq!(entry[1], EventType::CMD.0, "event type");
+    assert_eq!(entry[32..36], 1u32.to_be_bytes(), "bit of the slot");
+    assert_eq!(rig.read(buffer + 64, 64), [0xff; 64], "one event");
 }

@@ -378,6 +378,9 @@ impl Function {
     fn command(&mut self, slot: u8) {
         let Some(queue) = self.command_queue else { return };
         let checksum = self.hca.block_signatures();
+        // The command that makes the queue for completions is itself still polled for: `mlx5_cmd_comp_handler` finds no
+        // waiter for its slot and follows a null pointer.
+        let events = self.hca.queue_for(EVENT_COMMAND);
         let delivery = match queue::fetch(&mut self.bus, queue, slot, checksum) {
             queue::Fetched::Nothing => return,
             queue::Fetched::Unreachable => {
@@ -401,7 +404,7 @@ impl Function {
         if delivery != Delivery::OK {
             self.summary.delivery_error(&delivery.to_string());
         }
-        self.command_event(slot);
+        self.command_event(slot, events);
     }
 
     fn run_command(&mut self, request: queue::Request) -> Delivery {
@@ -454,9 +457,10 @@ impl Function {
         delivery
     }
 
-    /// Tells the driver that `slot` completed, if it wants to know by event.
-    fn command_event(&mut self, slot: u8) {
-        if let Some(eqn) = self.hca.queue_for(EVENT_COMMAND) {
+    /// Tells the driver that `slot` completed, if it wants to know by event: on the queue that there was when the
+    /// command was taken, unless the command has destroyed it.
+    fn command_event(&mut self, slot: u8, before: Option<u32>) {
+        if let Some(eqn) = self.hca.queue_for(EVENT_COMMAND).filter(|eqn| before == Some(*eqn)) {
             let mut data = [0; 28];
             data[..4].copy_from_slice(&(1u32 << slot).to_be_bytes());
             self.deliver(Event { event_type: EVENT_COMMAND, sub_type: 0, data, eqn: Some(eqn) });
