@@ -148,6 +148,37 @@ pub fn run<D: Device>(server: Server, device: &mut D, options: &Options, stop: &
     }
 }
 
+/// A round ends after this time, so that timers, signals and a stop are looked at.
+const ROUND_NS: u64 = 1_000_000;
+
+/// How long to look for the next request after a reply, before going to sleep.
+///
+/// A guest reads registers one after the other, and most of the time of a read is the wake-up of the two sides. So
+/// the loop looks a little longer (yielding the processor each time) when sleeping turned out to have been too
+/// hasty, and less, down to not at all, when the next request took long. A loop without requests never looks.
+#[derive(Debug, Default)]
+struct Linger {
+    ns: u64,
+}
+
+impl Linger {
+    const LEAST: u64 = 4_000;
+    const MOST: u64 = 64_000;
+
+    fn get(&self) -> u64 {
+        self.ns
+    }
+
+    /// The next request came `after` nanoseconds, some or all of them asleep.
+    fn woken(&mut self, after: u64) {
+        self.ns = match (after < Linger::MOST, self.ns) {
+            (true, ns) => (2 * ns).clamp(Linger::LEAST, Linger::MOST),
+            (false, ns) if ns > Linger::LEAST => ns / 2,
+            (false, _) => 0,
+        };
+    }
+}
+
 struct Engine<'a, D> {
     server: Server,
     device: &'a mut D,
@@ -163,6 +194,9 @@ struct Engine<'a, D> {
     /// What the timer is set to.
     armed: Option<u64>,
     end: Option<Result<Exit, Error>>,
+    linger: Linger,
+    /// When the client had its last answer, or the last round ended.
+    waiting_since: u64,
 }
 
 impl<'a, D: Device> Engine<'a, D> {
@@ -182,6 +216,8 @@ impl<'a, D: Device> Engine<'a, D> {
             kicked: false,
             armed: None,
             end: None,
+            linger: Linger::default(),
+            waiting_since: 0,
         })
     }
 
@@ -193,28 +229,48 @@ impl<'a, D: Device> Engine<'a, D> {
         self.end.get_or_insert_with(|| Err(loop_error(error)));
     }
 
-    /// One round: the VMM first, then the device, then what to wait for.
+    /// One round: the VMM first, then the device, then what to wait for. While the VMM asks one question after the
+    /// other the round goes on, up to [`ROUND_NS`].
     fn round(&mut self, ops: &mut EventOps<'_>) {
-        let now = self.now();
+        let start = self.now();
+        let mut now = start;
+        let mut work = Work::default();
         let mut more = false;
-        if self.server.connection_fd().is_some() {
+        let mut answered_at: Option<u64> = None;
+        while self.end.is_none() {
             let progress = self.server.on_ready(self.device, now);
-            more = progress.more;
-            if let Some(gone) = progress.gone {
+            let gone = progress.gone.or_else(|| self.server.on_deadline(now));
+            let left = gone.is_some();
+            if let Some(gone) = gone {
                 self.gone(gone, ops);
             }
+            if self.server.connection_fd().is_none() && self.end.is_none() {
+                self.server.on_listener(now);
+            }
+            if progress.handled == 0
+                && !left
+                && let Some(since) = answered_at
+            {
+                if now - since >= self.linger.get() {
+                    break;
+                }
+                std::thread::yield_now();
+                now = self.now();
+                continue;
+            }
+            work = self.device.run(now);
+            more = progress.more || work.more || self.server.has_work();
+            if more || left || !progress.answered || self.linger.get() == 0 || now - start >= ROUND_NS {
+                break;
+            }
+            now = self.now();
+            answered_at = Some(now);
         }
-        if let Some(gone) = self.server.on_deadline(now) {
-            self.gone(gone, ops);
-        }
-        if self.server.connection_fd().is_none() && self.end.is_none() {
-            self.server.on_listener(now);
-        }
-        let work = self.device.run(now);
         self.watch(ops);
-        self.set_kick(more || work.more || self.server.has_work());
+        self.set_kick(more);
         let deadline = [work.next_deadline, self.server.deadline()].into_iter().flatten().min();
         self.arm(deadline);
+        self.waiting_since = answered_at.unwrap_or(now);
     }
 
     fn gone(&mut self, gone: Gone, ops: &mut EventOps<'_>) {
@@ -324,6 +380,24 @@ impl<D: Device> MutEventSubscriber for Engine<'_, D> {
             self.server.on_listener(now);
             return;
         }
+        if self.watched.is_some_and(|(client, _)| client == fd) {
+            self.linger.woken(self.now().saturating_sub(self.waiting_since));
+        }
         self.round(ops);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Linger;
+
+    #[test]
+    fn quick_questions_make_the_loop_look_longer_and_slow_ones_not_at_all() {
+        let mut linger = Linger::default();
+        assert_eq!(linger.get(), 0);
+        (0..10).for_each(|_| linger.woken(10_000));
+        assert_eq!(linger.get(), Linger::MOST);
+        (0..10).for_each(|_| linger.woken(1_000_000));
+        assert_eq!(linger.get(), 0);
     }
 }

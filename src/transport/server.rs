@@ -72,6 +72,8 @@ pub enum Gone {
 pub struct Progress {
     /// Messages handled.
     pub handled: usize,
+    /// Replies were made: the client has been waiting, and may ask again at once.
+    pub answered: bool,
     /// Whole messages are left in the buffer; call again without waiting for the socket.
     pub more: bool,
     /// The client is gone; stop watching its descriptor, then call [`Server::disconnect`].
@@ -245,12 +247,14 @@ impl Server {
             backend,
             connection,
             left: BUDGET,
+            answered: false,
         };
         match session.serve(now) {
             Ok(()) => {}
             Err(gone) => progress.gone = Some(gone),
         }
         progress.handled = BUDGET - session.left;
+        progress.answered = session.answered;
         progress.more = progress.gone.is_none() && self.has_work();
         progress
     }
@@ -285,6 +289,7 @@ struct Session<'a> {
     backend: &'a mut dyn ServerBackend,
     connection: &'a mut Connection,
     left: usize,
+    answered: bool,
 }
 
 impl Session<'_> {
@@ -308,6 +313,7 @@ impl Session<'_> {
                 Err(framing) => self.lost_step(framing, now),
             }
         }
+        self.answered = self.connection.tx.pending() > 0;
         self.flush()?;
         self.finish()
     }
