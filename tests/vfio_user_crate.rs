@@ -115,7 +115,7 @@ fn the_crate_s_server_drives_a_backend_of_ours() {
 #[test]
 fn the_crate_s_server_drives_the_function() {
     let dir = TempDir::new_with_prefix("/tmp/cx10-crate").unwrap();
-    on_the_crate_s_server(&dir.as_path().join("s"), function, |client| meet_the_function(client));
+    on_the_crate_s_server(&dir.as_path().join("s"), function, meet_the_function);
 }
 
 #[test]
