@@ -15,15 +15,23 @@ mod counters;
 mod cq;
 mod devx;
 mod eq;
+#[cfg(test)]
+mod ethernet_tests;
 mod hca;
 mod hca_cap;
 mod mkey;
 mod pages;
 mod pd;
 mod roce;
+mod rq;
+mod rqt;
+mod sq;
 mod srq;
+mod tir;
+mod tis;
 mod uar;
 mod vport;
+mod wq;
 
 use self::error::{CmdError, Syndrome, common};
 use crate::device::hca::{Hca, Phase};
@@ -84,6 +92,11 @@ static FAMILIES: &[&[Command]] = &[
     vport::COMMANDS,
     roce::COMMANDS,
     counters::COMMANDS,
+    tis::COMMANDS,
+    tir::COMMANDS,
+    rqt::COMMANDS,
+    rq::COMMANDS,
+    sq::COMMANDS,
     hca::COMMANDS,
     hca_cap::COMMANDS,
     pages::COMMANDS,
@@ -117,6 +130,12 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     vport::syn::TABLE,
     roce::syn::TABLE,
     counters::syn::TABLE,
+    wq::syn::TABLE,
+    tis::syn::TABLE,
+    tir::syn::TABLE,
+    rqt::syn::TABLE,
+    rq::syn::TABLE,
+    sq::syn::TABLE,
 ];
 
 fn find(opcode: Opcode) -> Option<&'static Command> {

@@ -96,6 +96,11 @@ impl Capabilities {
             Kind::FlowCounter => {
                 (self.general("max_flow_counter_31_16") << 16 | self.general("max_flow_counter_15_0")) as u32
             }
+            Kind::Tis => log("log_max_tis"),
+            Kind::Tir => log("log_max_tir"),
+            Kind::RqTable => log("log_max_rqt"),
+            Kind::Rq => log("log_max_rq"),
+            Kind::Sq => log("log_max_sq"),
             // Bounded by the numbers of the table.
             Kind::Uar => u32::MAX,
         }

@@ -23,8 +23,11 @@ pub mod pd;
 pub mod port;
 pub mod port_counters;
 pub mod roce;
+pub mod rq;
+pub mod sq;
 pub mod srq;
 pub mod uar;
 pub mod vport;
+pub mod wq;
 
 pub use function::Function;

@@ -13,6 +13,8 @@ use super::devx::{Umem, UserContext};
 use super::eq::EventQueue;
 use super::pages::Pages;
 use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
+use super::rq::{ReceiveQueue, RqTable, Tir};
+use super::sq::{SendQueue, Tis};
 use super::srq::{Rmp, Srq, XrcSrq};
 use super::uar::Uar;
 use crate::cmdif::error::{CmdError, objects as syn};
@@ -345,5 +347,12 @@ objects! {
     rmps: Rmp = Rmp, 0x1 .. 0x40_0000;
     xrc_srqs: XrcSrq = XrcSrq, 0x40_0000 .. 0x80_0000;
     srqs: Srq = Srq, 0x80_0000 .. 0xc0_0000;
+    tises: Tis = Tis, 1 .. 0x100_0000;
+    tirs: Tir = Tir, 1 .. 0x100_0000;
+    rq_tables: RqTable = RqTable, 1 .. 0x100_0000;
+    // Doorbells, completions and events name a queue pair, a receive queue or a send queue by number alone: the
+    // numbers of queue pairs lie below those of the other two.
+    rqs: ReceiveQueue = Rq, 0x40_0000 .. 0x80_0000;
+    sqs: SendQueue = Sq, 0x80_0000 .. 0x100_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }

@@ -61,12 +61,7 @@ const ANSWER: &str = "cx10-probe-answer";
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Decides.
-pub fn decide(
-    options: &RunOptions,
-    images: &Images,
-    work: &WorkDir,
-    progress: &Progress,
-) -> Result<Decided, RunError> {
+pub fn decide(options: &RunOptions, images: &Images, work: &WorkDir, progress: &Progress) -> Result<Decided, RunError> {
     if options.accel == Accel::Tcg {
         return Ok(Decided::Tcg);
     }
@@ -127,9 +122,8 @@ fn probe(images: &Images, work: &WorkDir) -> Result<Result<(), String>, RunError
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(File::create(&errors).map_err(at(&errors))?);
     sys::die_with_parent(&mut command, libc::SIGKILL);
-    let mut child = command
-        .spawn()
-        .map_err(|source| RunError::Start { program: images.qemu.display().to_string(), source })?;
+    let mut child =
+        command.spawn().map_err(|source| RunError::Start { program: images.qemu.display().to_string(), source })?;
 
     let end = Instant::now() + PROBE_LIMIT;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();

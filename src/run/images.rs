@@ -103,9 +103,8 @@ fn follow(stderr: impl Read, progress: &Progress) -> String {
 }
 
 fn parse(output: &str, qemu: Option<&Path>, cache: PathBuf) -> Option<Images> {
-    let value = |name: &str| {
-        output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(PathBuf::from))
-    };
+    let value =
+        |name: &str| output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=').map(PathBuf::from));
     let kernel = value("kernel")?;
     let modules = kernel.join("modules.squashfs");
     Some(Images {

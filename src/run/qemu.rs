@@ -87,8 +87,9 @@ pub fn arguments(
     if let Some(socket) = device {
         add(&["-device", "pcie-root-port,id=rp0,slot=1,bus=pcie.0"].map(text));
         let socket = json(socket);
-        let device =
-            format!(r#"{{"driver":"vfio-user-pci","id":"cx10","bus":"rp0","socket":{{"type":"unix","path":{socket}}}}}"#);
+        let device = format!(
+            r#"{{"driver":"vfio-user-pci","id":"cx10","bus":"rp0","socket":{{"type":"unix","path":{socket}}}}}"#
+        );
         add(&[text("-device"), &os(device)]);
     }
     args.extend(options.qemu_args.iter().cloned());

@@ -103,11 +103,8 @@ impl Report {
     /// Prints the form for people. A closed pipe is no error.
     pub fn print(&self, to_stderr: bool) {
         let text = self.to_text();
-        let _ = if to_stderr {
-            io::stderr().write_all(text.as_bytes())
-        } else {
-            io::stdout().write_all(text.as_bytes())
-        };
+        let _ =
+            if to_stderr { io::stderr().write_all(text.as_bytes()) } else { io::stdout().write_all(text.as_bytes()) };
     }
 
     /// The form for people.
@@ -153,7 +150,10 @@ impl Report {
             for rdma in &device.rdma {
                 let state = rdma.state.rsplit(": ").next().unwrap_or_default();
                 let v2 = rdma.gids.iter().filter(|gid| gid.kind == "RoCE v2").count();
-                out.line("rdma", &format!("{} port 1 {state}, firmware {}, {v2} RoCE v2 GIDs", rdma.name, rdma.firmware));
+                out.line(
+                    "rdma",
+                    &format!("{} port 1 {state}, firmware {}, {v2} RoCE v2 GIDs", rdma.name, rdma.firmware),
+                );
             }
         }
         out.list("problem", &guest.problems);
@@ -178,8 +178,7 @@ impl Report {
 fn device_lines(device: &RunSummary, out: &mut Text) {
     let RunSummary { profile, pci_id, firmware, policy, .. } = device;
     out.line("device", &format!("{profile} {pci_id}, firmware {firmware}, policy {policy}"));
-    let failed: u64 =
-        device.commands.failures.iter().map(|f| f.count).sum::<u64>() + device.commands.failures_omitted;
+    let failed: u64 = device.commands.failures.iter().map(|f| f.count).sum::<u64>() + device.commands.failures_omitted;
     out.line("commands", &format!("{} served, {failed} failed", device.commands.served));
     let failures: Vec<String> = device
         .commands
@@ -191,7 +190,10 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
         })
         .collect();
     out.list("failed", &failures);
-    out.line("keys", &format!("{} created{}, {} refused", device.keys.total_created(), kinds(device), device.keys.total_refused()));
+    out.line(
+        "keys",
+        &format!("{} created{}, {} refused", device.keys.total_created(), kinds(device), device.keys.total_refused()),
+    );
     out.list("refused", &device.keys.refused.iter().map(refusal).collect::<Vec<_>>());
     let unimplemented: Vec<String> = [
         ("opcode", &device.unimplemented.opcodes),

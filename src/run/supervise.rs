@@ -276,7 +276,8 @@ impl Run<'_> {
                 if signal != libc::SIGWINCH {
                     return Err(RunError::Signal(signal));
                 }
-                if let (Some(stream), Some([rows, columns])) = (&mut window, process::window_size(io::stdout().as_fd())) {
+                if let (Some(stream), Some([rows, columns])) = (&mut window, process::window_size(io::stdout().as_fd()))
+                {
                     // The guest lives without it.
                     let _ = writeln!(stream, "{{\"window\":[{rows},{columns}]}}");
                 }
