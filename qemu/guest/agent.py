@@ -484,7 +484,6 @@ def run_shell(params, report):
 
     if params.get("window"):
         resize(params["window"])
-    threading.Thread(target=listen, daemon=True).start()
     pid = os.fork()
     if pid == 0:
         os.setsid()
@@ -495,8 +494,13 @@ def run_shell(params, report):
         enter(params)
         env = ENV | {"TERM": params.get("term", "linux"), "PS1": r"cx10:\w\$ "} | params.get("env", {})
         os.execve("/bin/bash", ["-bash", "--noprofile", "--norc"], env)
+    threading.Thread(target=listen, daemon=True).start()
     status = status_of(pid)
-    termios.tcdrain(tty)
+    # The session's end hung the terminal up; opened anew it tells when the last output is out.
+    try:
+        termios.tcdrain(os.open("/dev/hvc0", os.O_RDWR | os.O_NOCTTY))
+    except (OSError, termios.error):
+        pass
     return status
 
 

@@ -3,7 +3,7 @@
 //! `/dev/kvm` says little. There are hosts where it opens, creates machines and runs real-mode code, and then fails on
 //! the first instruction that its own emulator does not know. So the kernel that is to be tested is booted with an init
 //! that only answers and powers off: one second where KVM works. The answer is kept until the host reboots (it is stored
-//! with the host's boot id, QEMU and kernel).
+//! with the host's boot id and the QEMU).
 
 use super::images::Images;
 use super::progress::Progress;
@@ -81,7 +81,7 @@ fn kvm_works(images: &Images, work: &WorkDir, progress: &Progress) -> Result<Res
         return Ok(Err(format!("/dev/kvm: {error}")));
     }
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let key = format!("{} {} {}", boot.trim(), images.qemu.display(), images.kernel.display());
+    let key = format!("{} {}", boot.trim(), images.qemu.display());
     let kept = images.cache.join("kvm");
     if let Some(answer) = fs::read_to_string(&kept).ok().and_then(|text| recall(&text, &key)) {
         return Ok(answer);
@@ -162,11 +162,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_recalled_for_the_same_boot_and_binaries_only() {
-        assert_eq!(recall("boot q k\n\n", "boot q k"), Some(Ok(())));
-        assert_eq!(recall("boot q k\nno luck\n", "boot q k"), Some(Err("no luck".into())));
-        assert_eq!(recall("other q k\n\n", "boot q k"), None);
-        assert_eq!(recall("boot q k2\n\n", "boot q k"), None);
-        assert_eq!(recall("boot q k\nno lu", "boot q k"), None, "half a file");
+    fn an_answer_is_recalled_for_the_same_boot_and_qemu_only() {
+        assert_eq!(recall("boot q\n\n", "boot q"), Some(Ok(())));
+        assert_eq!(recall("boot q\nno luck\n", "boot q"), Some(Err("no luck".into())));
+        assert_eq!(recall("other q\n\n", "boot q"), None);
+        assert_eq!(recall("boot q2\n\n", "boot q"), None);
+        assert_eq!(recall("boot q\nno lu", "boot q"), None, "half a file");
     }
 }

@@ -47,6 +47,7 @@ impl DeviceUnderTest for ServeProcess {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         // A Ctrl-C on the terminal is for us; we end the device when QEMU is gone, so that its summary is complete.
         command.process_group(0);
+        sys::process::unblock_signals(&mut command);
         sys::die_with_parent(&mut command, libc::SIGTERM);
         command.spawn().map(Some)
     }

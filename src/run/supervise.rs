@@ -220,6 +220,7 @@ impl Run<'_> {
         command.stderr(fs::File::create(&log).map_err(at(&log))?);
         // Keys of the terminal are for us alone.
         command.process_group(0);
+        sys::process::unblock_signals(&mut command);
         sys::die_with_parent(&mut command, libc::SIGKILL);
         let program = || self.images.qemu.display().to_string();
         command.spawn().map(Guarded).map_err(|source| RunError::Start { program: program(), source })

@@ -4,7 +4,24 @@ use super::{check, errno};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::ptr;
+
+/// Lets a child take all signals: it would inherit the mask of the thread that starts it.
+pub fn unblock_signals(command: &mut Command) {
+    let unblock = || {
+        let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: the set is initialised before use; both calls are async-signal-safe.
+        let result = unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
+        };
+        if result == 0 { Ok(()) } else { Err(errno(result)) }
+    };
+    // SAFETY: the closure makes only async-signal-safe calls and allocates nothing.
+    unsafe { command.pre_exec(unblock) };
+}
 
 /// Sends a signal to a child that has not been waited for (its process id cannot have been reused).
 pub fn send_signal(child: &Child, signal: i32) -> io::Result<()> {
