@@ -3,9 +3,11 @@
 use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::config::KeyKind;
+use crate::device::devx::Umem;
+use crate::device::memic::{BAR_OFFSET, MemicRange};
 use crate::device::objects::{Kind, ObjRef};
 use crate::mkey::MemoryKey;
-use crate::mkey::context::{Defect, KeyContext, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mode, syn as context};
+use crate::mkey::context::{Defect, KeyContext, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mode, Rights, syn as context};
 use crate::mkey::judged::{self, Judged, Outcome};
 use crate::mkey::list::{OCTWORD, Translations};
 use crate::mkey::policy::{self, Grant, OrderingCaps, Origin, Rules, Violation};
@@ -23,7 +25,7 @@ syndromes! {
     5 LIST_MISSING "the input ends before the list of translations_octword_actual_size does";
     6 MISALIGNED "a page address is not aligned to mkc.log_page_size";
     7 UMEM_RANGE "the key does not fit into the user memory region";
-    8 UMEM_RIGHTS "the key allows writes and the user memory region does not";
+    8 UMEM_RIGHTS "the key allows what the user memory region does not";
     9 MEMIC_RANGE "the key does not lie in allocated device memory";
     10 PRIVILEGED_MODE "user contexts cannot make keys on DMA addresses";
 }
@@ -88,19 +90,19 @@ fn admit(
     context.check().map_err(other)?;
     let caps = OrderingCaps::new(&ctx.hca.caps, ctx.hca.pci_relaxed_ordering);
     let grant = policy::judge(context, kind, &Rules { config: &ctx.hca.profile.mkey, caps })?;
-    limits(ctx, context).map_err(other)?;
+    limits(ctx, context, input.mkey_umem_valid() != 0).map_err(other)?;
     let (list, deps) = translations(ctx, context, input).map_err(other)?;
     Ok(Admitted { grant, list, deps })
 }
 
 /// What depends on the capabilities' sizes.
-fn limits(ctx: &Ctx<'_>, context: &KeyContext) -> Result<(), Defect> {
+fn limits(ctx: &Ctx<'_>, context: &KeyContext, umem: bool) -> Result<(), Defect> {
     let cap = |field| ctx.hca.caps.general(field);
     let shift = context.log_page_size;
     let page_size = || defect("log_page_size", shift.into(), context::PAGE_SIZE);
     match context.mode {
-        // A free key gets its page size when it is enabled.
-        Mode::Mtt if shift == 0 && context.free => {}
+        // A free key gets its page size when it is enabled, one on user memory has that of the region.
+        Mode::Mtt if shift == 0 && (context.free || umem) => {}
         Mode::Mtt if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&shift) => return Err(page_size()),
         Mode::Ksm if cap("fixed_buffer_size") == 0 => {
             return Err(defect("access_mode", context.mode.value().into(), context::FIXED_SIZE));
@@ -128,11 +130,14 @@ fn translations(
 ) -> Result<(Translations, Vec<ObjRef>), Defect> {
     let octwords = input.translations_octword_actual_size();
     let actual = |syndrome| defect("translations_octword_actual_size", octwords.into(), syndrome);
-    if input.mkey_umem_valid() != 0 {
-        return Err(defect("mkey_umem_valid", 1, syn::UMEM_MODE));
-    }
     if ctx.uid != 0 && context.mode == Mode::Pa {
         return Err(defect("access_mode", context.mode.value().into(), syn::PRIVILEGED_MODE));
+    }
+    if input.mkey_umem_valid() != 0 {
+        return umem(ctx, context, input);
+    }
+    if context.mode == Mode::Memic {
+        return memic(ctx, context, octwords);
     }
     if octwords != 0 && context.mode.entries_per_octword() == 0 {
         return Err(actual(syn::LIST_IN_MODE));
@@ -150,6 +155,49 @@ fn translations(
     let list = Translations::parse(context.mode, bytes, context.log_page_size, input.pg_access() != 0)
         .map_err(|misaligned| defect("klm_pas_mtt", misaligned.address, syn::MISALIGNED))?;
     Ok((list, Vec::new()))
+}
+
+/// A key whose pages are those of a user memory region; `mkc.log_page_size` and the list sizes only matter to a UMR.
+fn umem(
+    ctx: &Ctx<'_>,
+    context: &KeyContext,
+    input: &CreateMkeyIn<&[u8]>,
+) -> Result<(Translations, Vec<ObjRef>), Defect> {
+    if context.mode != Mode::Mtt {
+        return Err(defect("mkey_umem_valid", 1, syn::UMEM_MODE));
+    }
+    let (id, offset) = (input.mkey_umem_id(), input.mkey_umem_offset());
+    // A region that does not exist is refused as such when the key would come to depend on it.
+    if let Ok(umem) = ctx.hca.objects.get::<Umem>(ctx.uid, id) {
+        let len = if context.length64 { u64::MAX } else { context.len };
+        if umem.len().checked_sub(offset).is_none_or(|room| len > room) {
+            return Err(defect("len", len, syn::UMEM_RANGE));
+        }
+        let writes = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::ATOMIC;
+        let reads = Rights::LOCAL_READ | Rights::REMOTE_READ | Rights::ATOMIC;
+        for (rights, allowed) in [(writes, umem.writable()), (reads, umem.readable())] {
+            if context.rights.intersects(rights) && !allowed {
+                return Err(defect("mkey_umem_id", id.into(), syn::UMEM_RIGHTS));
+            }
+        }
+    }
+    Ok((Translations::Umem { umem: id, offset }, vec![ObjRef { kind: Kind::Umem, id }]))
+}
+
+/// A key on device memory: it must lie in one allocation, which then cannot be freed under it.
+fn memic(ctx: &Ctx<'_>, context: &KeyContext, octwords: u32) -> Result<(Translations, Vec<ObjRef>), Defect> {
+    if octwords != 0 {
+        return Err(defect("translations_octword_actual_size", octwords.into(), syn::LIST_IN_MODE));
+    }
+    let (start, len) = (context.start_addr, context.len);
+    let holds = |range: &MemicRange| len > 0 && range.contains(start, len);
+    match ctx.hca.objects.memics.iter().find(|(_, entry)| holds(&entry.object)) {
+        Some((id, _)) => {
+            let start = start - BAR_OFFSET;
+            Ok((Translations::DeviceMemory { start }, vec![ObjRef { kind: Kind::Memic, id }]))
+        }
+        None => Err(defect("start_addr", start, syn::MEMIC_RANGE)),
+    }
 }
 
 fn query_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {

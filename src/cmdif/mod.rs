@@ -19,6 +19,7 @@ mod eq;
 mod ethernet_tests;
 mod hca;
 mod hca_cap;
+mod memic;
 mod mkey;
 mod pages;
 mod pd;
@@ -107,6 +108,7 @@ static FAMILIES: &[&[Command]] = &[
     srq::COMMANDS,
     pd::COMMANDS,
     mkey::COMMANDS,
+    memic::COMMANDS,
     devx::COMMANDS,
 ];
 
@@ -124,6 +126,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     cq::syn::TABLE,
     srq::syn::TABLE,
     mkey::syn::TABLE,
+    memic::syn::TABLE,
     devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,
     crate::mkey::policy::syn::TABLE,

@@ -20,6 +20,8 @@ pub const ETHERNET: u16 = 0x1;
 pub const ROCE: u16 = 0x4;
 /// Capability type FLOW TABLE.
 pub const FLOW_TABLE: u16 = 0x7;
+/// Capability type device memory.
+pub const DEVICE_MEMORY: u16 = 0xf;
 /// Capability type GENERAL 2.
 pub const GENERAL_2: u16 = 0x20;
 
@@ -103,6 +105,8 @@ impl Capabilities {
             Kind::Sq => log("log_max_sq"),
             // Bounded by the numbers of the table.
             Kind::Uar => u32::MAX,
+            // Bounded by the numbers of the table, and by the memory.
+            Kind::Uar | Kind::Memic => u32::MAX,
         }
     }
 }

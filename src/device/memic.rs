@@ -1,9 +1,48 @@
 //! MEMIC: memory on the device that a driver maps through BAR 0 (PRM "Device Memory"; kernel `dm.c`).
 
+use super::objects::Charged;
+
 /// Offset of the memory in BAR 0.
 pub const BAR_OFFSET: u64 = 16 << 20;
 /// Bytes of the memory; the driver's page bitmap handles at most 256 pages.
 pub const SIZE: u64 = 1 << 20;
+
+/// Allocations are multiples of this.
+pub const GRANULE: u64 = 64;
+
+/// An allocated range, by BAR 0 offsets as the commands use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemicRange {
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Charged for MemicRange {}
+
+impl MemicRange {
+    /// Whether `len` bytes from `start` lie in this range.
+    pub fn contains(&self, start: u64, len: u64) -> bool {
+        start.checked_sub(self.start).is_some_and(|at| at <= self.len && len <= self.len - at)
+    }
+
+    fn overlaps(&self, start: u64, len: u64) -> bool {
+        start < self.start + self.len && self.start < start + len
+    }
+}
+
+/// The lowest place for `len` bytes, aligned to `align` (a power of two), in `range` beside what is `taken`.
+pub fn place(mut taken: Vec<MemicRange>, range: MemicRange, len: u64, align: u64) -> Option<u64> {
+    taken.sort_by_key(|other| other.start);
+    let mut start = range.start.checked_next_multiple_of(align)?;
+    for other in taken {
+        if range.contains(start, len) && other.overlaps(start, len) {
+            start = (other.start + other.len).checked_next_multiple_of(align)?;
+        }
+    }
+    range.contains(start, len).then_some(start)
+}
 
 /// The bytes of the device memory.
 #[derive(Debug)]
@@ -20,6 +59,13 @@ impl DeviceMemory {
     /// Clears the memory, as a reset does.
     pub fn reset(&mut self) {
         self.bytes.fill(0);
+    }
+
+    /// Clears a range, by BAR 0 offsets: its next owner must not see what this one left.
+    pub fn clear(&mut self, range: MemicRange) {
+        let Some(at) = range.start.checked_sub(BAR_OFFSET).and_then(|at| usize::try_from(at).ok()) else { return };
+        let Some(rest) = self.bytes.get_mut(at..) else { return };
+        rest.iter_mut().take(usize::try_from(range.len).unwrap_or(usize::MAX)).for_each(|byte| *byte = 0);
     }
 
     /// Reads at `at` from the start of the memory; beyond its end reads 0.
@@ -49,6 +95,21 @@ impl Default for DeviceMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_aligned_free_and_inside() {
+        let range = |start, len| MemicRange { start, len };
+        let taken = [range(0x1000, 0x40), range(0x1080, 0x80)];
+        let find = |within, len, align| place(taken.to_vec(), within, len, align);
+        let page = range(0x1000, 0x1000);
+        assert_eq!(find(page, 0x40, 0x40), Some(0x1040));
+        assert_eq!(find(page, 0x80, 0x40), Some(0x1100));
+        assert_eq!(find(page, 0x40, 0x1000), None);
+        assert_eq!(find(range(0x1000, 0x2000), 0x40, 0x1000), Some(0x2000));
+        assert_eq!(find(page, 0xf00, 0x40), Some(0x1100));
+        assert_eq!(find(page, 0xf01, 0x40), None);
+        assert_eq!(find(range(u64::MAX - 0x40, 0x40), 0x40, 0x40), None);
+    }
 
     #[test]
     fn accesses_stay_inside() {

@@ -11,6 +11,7 @@ use super::counters::{FlowCounter, QCounter};
 use super::cq::CompletionQueue;
 use super::devx::{Umem, UserContext};
 use super::eq::EventQueue;
+use super::memic::MemicRange;
 use super::pages::Pages;
 use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
 use super::rq::{ReceiveQueue, RqTable, Tir};
@@ -354,5 +355,6 @@ objects! {
     // numbers of queue pairs lie below those of the other two.
     rqs: ReceiveQueue = Rq, 0x40_0000 .. 0x80_0000;
     sqs: SendQueue = Sq, 0x80_0000 .. 0x100_0000;
+    memics: MemicRange = Memic, 1 .. 0x1_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }
