@@ -103,8 +103,6 @@ impl Capabilities {
             Kind::RqTable => log("log_max_rqt"),
             Kind::Rq => log("log_max_rq"),
             Kind::Sq => log("log_max_sq"),
-            // Bounded by the numbers of the table.
-            Kind::Uar => u32::MAX,
             // Bounded by the numbers of the table, and by the memory.
             Kind::Uar | Kind::Memic => u32::MAX,
         }
