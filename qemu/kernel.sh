@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2153
 # Guest kernels. An artefact holds
 #   kernel           what QEMU starts: an uncompressed ELF with a PVH entry where there is one (saves the guest the
 #                    decompression, three seconds without hardware virtualisation), otherwise a bzImage
@@ -67,7 +67,7 @@ kernel_from_debian() {
         # in linux-image.
         list="$image $version"
         if private_apt_cache show "${image/-image-/-binary-}" >/dev/null 2>&1; then
-            list=$(printf "${image/-image-/-%s-} $version\n" base binary modules)
+            list=$(for part in base binary modules; do echo "${image/-image-/-$part-} $version"; done)
         fi
         key=kernel-$(printf '%s\n%s\n' "$recipe" "$list" | sha)
         if [[ ! -d $CACHE/$key ]]; then

@@ -43,6 +43,7 @@ sha() { sha256sum | cut -c1-16; }
 recipe_hash() { (cd "$HERE" && cat versions.sh lib.sh "$@") | sha; }
 
 # new_work_dir: a directory for a build, removed at exit whatever happens.
+WORK=
 WORK_DIRS=()
 cleanup() {
     local d

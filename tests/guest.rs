@@ -1,0 +1,154 @@
+//! The device under unmodified kernels: each test boots one kernel and runs `tests/guest/checks.py` in it.
+//!
+//! Ignored by a plain `cargo test`, because a boot takes tens of seconds without hardware virtualisation;
+//! `scripts/test guest` runs them. What cannot run fails. `CX10_GUEST_KERNELS` restricts the kernels, `CX10_GUEST_CHECKS`
+//! the checks (words of their names).
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A check takes seconds; what hangs for so long is broken.
+const TIMEOUT_SECONDS: &str = "900";
+
+fn source(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest").join(name)
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// Patterns of the allow-list; every one has a reason above it.
+fn allowed() -> Vec<String> {
+    let text = std::fs::read_to_string(source("kernel-log.allow")).unwrap();
+    let mut patterns = Vec::new();
+    let mut reason = false;
+    for line in text.lines() {
+        if line.starts_with('#') {
+            reason = !line.starts_with("# ---");
+        } else if line.is_empty() {
+            reason = false;
+        } else {
+            assert!(reason, "kernel-log.allow: {line:?} has no reason above it");
+            patterns.push(line.to_string());
+        }
+    }
+    patterns
+}
+
+/// Messages of level warning or worse that nobody has allowed.
+fn complaints(report: &Value) -> Vec<String> {
+    let allowed = allowed();
+    let log = report["exit"]["kernel_log"].as_array().expect("the report has the kernel log");
+    log.iter()
+        .filter(|line| line["level"].as_u64().is_some_and(|level| level <= 4))
+        .filter_map(|line| line["text"].as_str())
+        .filter(|text| !allowed.iter().any(|pattern| matches(pattern, text)))
+        .map(str::to_string)
+        .collect()
+}
+
+fn boot(kernel: &str) {
+    let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
+    if !wanted.split_whitespace().any(|name| name == kernel) {
+        println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
+        return;
+    }
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{kernel}"));
+    std::fs::create_dir_all(&kept).unwrap();
+    let (json, console, trace) = (kept.join("report.json"), kept.join("console.log"), kept.join("trace.jsonl"));
+    let _ = std::fs::remove_file(&json);
+
+    let checks = std::env::var("CX10_GUEST_CHECKS").unwrap_or_default();
+    let output = Command::new(env!("CARGO_BIN_EXE_cx10"))
+        .args(["run", "--kernel", kernel, "--timeout", TIMEOUT_SECONDS, "--json"])
+        .arg(&json)
+        .arg("--keep-console")
+        .arg(&console)
+        .arg("--trace")
+        .arg(&trace)
+        .args(["--", "python3", "checks.py"])
+        .args(checks.split_whitespace())
+        .current_dir(source(""))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cx10 starts");
+
+    let mut failed = Vec::new();
+    let mut passed = 0u64;
+    let mut done = None;
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(value) = serde_json::from_str::<Value>(line) else {
+            println!("{kernel}: {line}");
+            continue;
+        };
+        if let Some(count) = value["done"].as_u64() {
+            done = Some(count);
+        }
+        let Some(name) = value["check"].as_str() else { continue };
+        let (ok, seconds) = (value["ok"] == true, &value["seconds"]);
+        println!("{kernel}: {} {name} ({seconds} s)", if ok { "ok    " } else { "FAILED" });
+        if ok {
+            passed += 1;
+        } else {
+            failed.push(format!("{name}: {}", value["detail"].as_str().unwrap_or_default()));
+        }
+    }
+    let place = format!("report, console and trace are in {}", kept.display());
+    let report = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let Some(report) = report else { panic!("{kernel}: no report (exit {}); {place}", output.status) };
+    for problem in report["guest"]["problems"].as_array().into_iter().flatten() {
+        failed.push(format!("bring-up: {problem}"));
+    }
+    failed.extend(complaints(&report).into_iter().map(|text| format!("kernel log: {text}")));
+    for failure in report["device"]["internal_failures"].as_array().into_iter().flatten() {
+        failed.push(format!("device: {failure}"));
+    }
+    if done != Some(passed) && failed.is_empty() {
+        failed.push(format!("{passed} checks reported, {done:?} announced (exit {})", output.status));
+    }
+    assert!(failed.is_empty(), "{kernel}: {} failures; {place}\n  {}", failed.len(), failed.join("\n  "));
+    assert!(passed > 0, "{kernel}: no check ran");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn linux_7_3() {
+    boot("7.3");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn linux_6_12() {
+    boot("6.12");
+}
+
+#[test]
+fn a_star_stands_for_any_text() {
+    assert!(matches("a*c", "abbc") && matches("a*", "a") && matches("*b*", "abc") && matches("abc", "abc"));
+    assert!(!matches("a*c", "ab") && !matches("abc", "abcd") && !matches("*x", "xy") && !matches("ab", "a"));
+}
+
+#[test]
+fn every_allowed_message_has_a_reason() {
+    assert!(!allowed().is_empty());
+}
