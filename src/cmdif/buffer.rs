@@ -6,7 +6,8 @@
 
 use super::Ctx;
 use super::error::{CmdError, syndromes};
-use crate::device::objects::ObjRef;
+use crate::device::devx::Umem;
+use crate::device::objects::{Kind, ObjRef};
 use crate::device::page_list::{ADAPTER_PAGE_SHIFT, PageList};
 use crate::dma::Iova;
 use crate::prm::status::Status;
@@ -15,8 +16,7 @@ syndromes! {
     /// Checks of queue memory and doorbell records.
     pub mod syn = 0x0005_0000;
     1 RECORD_MISALIGNED "the doorbell record is not aligned to 8 bytes";
-    2 NO_UMEM "the user memory object does not exist";
-    3 BEYOND_UMEM "the queue does not fit into the user memory object at that offset";
+    2 UMEM_RIGHTS "the user memory object does not allow what the device does with a queue there";
 }
 
 /// A part of a user memory object.
@@ -41,14 +41,24 @@ pub struct Memory<'a> {
     pub page_offset: u32,
 }
 
+/// What the device does with the memory of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It fetches entries.
+    Read,
+    /// It writes entries.
+    Write,
+}
+
 /// Finds the memory of a queue of `len` bytes, and the object it depends on.
 pub(super) fn queue_memory(
     ctx: &Ctx<'_>,
     memory: Memory<'_>,
     len: u64,
+    access: Access,
 ) -> Result<(PageList, Option<ObjRef>), CmdError> {
     if let Some(part) = memory.umem {
-        return umem_part(ctx, part, len).map(|(list, umem)| (list, Some(umem)));
+        return umem_part(ctx, part, len, access).map(|(list, umem)| (list, Some(umem)));
     }
     let shift = memory.log_page_size + ADAPTER_PAGE_SHIFT;
     let offset = u64::from(memory.page_offset) << shift.saturating_sub(6).min(56);
@@ -65,7 +75,7 @@ pub(super) fn doorbell_record(
     let bad = |syndrome| CmdError::new(Status::BAD_PARAM_ERR, syndrome);
     let (at, umem) = match umem {
         Some(id) => {
-            let (list, umem) = umem_part(ctx, UmemPart { id, offset: address }, RECORD)?;
+            let (list, umem) = umem_part(ctx, UmemPart { id, offset: address }, RECORD, Access::Read)?;
             (list.entry(0, RECORD).ok_or(bad(syn::RECORD_MISALIGNED))?, Some(umem))
         }
         None => (Iova(address), None),
@@ -76,7 +86,14 @@ pub(super) fn doorbell_record(
     Ok((at, umem))
 }
 
-fn umem_part(_ctx: &Ctx<'_>, _part: UmemPart, _len: u64) -> Result<(PageList, ObjRef), CmdError> {
-    // CREATE_UMEM is not served, so that no such object can exist.
-    Err(CmdError::new(Status::BAD_RES_ERR, syn::NO_UMEM))
+fn umem_part(ctx: &Ctx<'_>, part: UmemPart, len: u64, access: Access) -> Result<(PageList, ObjRef), CmdError> {
+    let umem = ctx.hca.objects.get::<Umem>(ctx.uid, part.id)?;
+    let granted = match access {
+        Access::Read => umem.readable(),
+        Access::Write => umem.writable(),
+    };
+    if !granted {
+        return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::UMEM_RIGHTS));
+    }
+    Ok((umem.buffer(part.offset, len)?, ObjRef { kind: Kind::Umem, id: part.id }))
 }

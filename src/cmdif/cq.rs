@@ -1,6 +1,6 @@
 //! CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ (PRM "Completion Queue Commands"; kernel `cq.c`, `en_main.c`).
 
-use super::buffer::{Memory, UmemPart, doorbell_record, queue_memory};
+use super::buffer::{Access, Memory, UmemPart, doorbell_record, queue_memory};
 use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::cq::{self, CompletionQueue, ResizeError, Ring};
@@ -64,7 +64,7 @@ fn ring(ctx: &Ctx<'_>, context: &Cqc<Vec<u8>>, memory: Memory<'_>) -> Result<(Ri
     let padded = context.cqe_sz() == u32::from(CqeSize::SIZE_128_PAD.0);
     let stride = cq::stride(context.cqe_sz()).filter(|_| !padded || ctx.hca.caps.general("cqe_128_always") != 0);
     let Some(stride) = stride else { return refuse(syn::CQE_SIZE) };
-    let (buffer, umem) = queue_memory(ctx, memory, stride << log_size)?;
+    let (buffer, umem) = queue_memory(ctx, memory, stride << log_size, Access::Write)?;
     if !buffer.aligned(stride) {
         return refuse(syn::ENTRY_STRADDLES);
     }

@@ -19,10 +19,12 @@ mod eq;
 mod ethernet_tests;
 mod hca;
 mod hca_cap;
+mod mcg;
 mod memic;
 mod mkey;
 mod pages;
 mod pd;
+mod qp;
 mod roce;
 mod rq;
 mod rqt;
@@ -106,6 +108,8 @@ static FAMILIES: &[&[Command]] = &[
     eq::COMMANDS,
     cq::COMMANDS,
     srq::COMMANDS,
+    qp::COMMANDS,
+    mcg::COMMANDS,
     pd::COMMANDS,
     mkey::COMMANDS,
     memic::COMMANDS,
@@ -125,6 +129,8 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     buffer::syn::TABLE,
     cq::syn::TABLE,
     srq::syn::TABLE,
+    qp::syn::TABLE,
+    mcg::syn::TABLE,
     mkey::syn::TABLE,
     memic::syn::TABLE,
     devx::syn::TABLE,

@@ -3,7 +3,7 @@
 //!
 //! XRQs (tag matching) are not advertised and not served.
 
-use super::buffer::{Memory, UmemPart, doorbell_record, queue_memory};
+use super::buffer::{Access, Memory, UmemPart, doorbell_record, queue_memory};
 use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::objects::{Kind, ObjRef};
@@ -93,7 +93,8 @@ fn pool(ctx: &Ctx<'_>, wanted: &Wanted<'_>) -> Result<(Pool, Vec<ObjRef>), CmdEr
     if wanted.reserved_lkey && ctx.uid != 0 {
         return refuse(syn::RESERVED_LKEY);
     }
-    let (buffer, umem) = queue_memory(ctx, wanted.memory, Pool::bytes(wanted.log_size, wanted.log_stride))?;
+    let (buffer, umem) =
+        queue_memory(ctx, wanted.memory, Pool::bytes(wanted.log_size, wanted.log_stride), Access::Read)?;
     let (record, record_umem) = doorbell_record(ctx, wanted.record_umem, wanted.record)?;
     let pool = Pool::new(buffer, record, wanted.log_size, wanted.log_stride);
     Ok((pool, umem.into_iter().chain(record_umem).collect()))

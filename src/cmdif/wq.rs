@@ -1,7 +1,7 @@
 //! Checks that CREATE_SQ and CREATE_RQ share: the ring and its doorbell record (PRM "Work Queue Context").
 
 use super::Ctx;
-use super::buffer::{Memory, UmemPart, doorbell_record, queue_memory};
+use super::buffer::{Access, Memory, UmemPart, doorbell_record, queue_memory};
 use super::error::{CmdError, Syndrome, syndromes};
 use crate::device::objects::ObjRef;
 use crate::device::wq::WorkQueue;
@@ -75,7 +75,7 @@ pub(super) fn work_queue(ctx: &Ctx<'_>, wq: &Wq<&[u8]>, strides: &Strides) -> Re
         log_page_size: wq.log_wq_pg_sz(),
         page_offset: wq.page_offset(),
     };
-    let (buffer, buffer_umem) = queue_memory(ctx, memory, 1 << (log_size + log_stride))?;
+    let (buffer, buffer_umem) = queue_memory(ctx, memory, 1 << (log_size + log_stride), Access::Read)?;
     if !buffer.aligned(1 << log_stride) {
         return Err(refuse(syn::STRADDLES));
     }

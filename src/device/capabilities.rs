@@ -90,6 +90,7 @@ impl Capabilities {
             Kind::Uctx => log("log_max_uctx"),
             Kind::Pd => log("log_max_pd"),
             Kind::TransportDomain => log("log_max_transport_domain"),
+            Kind::Qp => log("log_max_qp"),
             Kind::Rmp => log("log_max_rmp"),
             Kind::XrcSrq | Kind::Srq => log("log_max_srq"),
             Kind::Xrcd => log("log_max_xrcd"),

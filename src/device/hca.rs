@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::capabilities::{Capabilities, ROCE};
 use super::cq::CqEvents;
 use super::memic::DeviceMemory;
+use super::multicast;
 use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
 use super::port::{PORT_NUMBER, Port};
@@ -105,6 +106,8 @@ pub struct Hca {
     pub pci_relaxed_ordering: bool,
     /// Completion events that wait.
     pub cq_events: CqEvents,
+    /// Multicast groups.
+    pub multicast: multicast::Groups,
     events: VecDeque<Event>,
     events_lost: u64,
     internal_error: bool,
@@ -141,6 +144,7 @@ impl Hca {
             key_log: KeyLog::default(),
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
+            multicast: multicast::Groups::default(),
             events: VecDeque::new(),
             events_lost: 0,
             internal_error: false,
@@ -194,6 +198,7 @@ impl Hca {
         }
         self.clear_objects();
         self.cq_events.clear();
+        self.multicast.clear();
         self.events.clear();
     }
 
@@ -203,6 +208,7 @@ impl Hca {
         self.clear_objects();
         self.objects.pages.reset();
         self.cq_events.clear();
+        self.multicast.clear();
         self.events.clear();
         self.caps = Capabilities::new(&self.profile);
         self.issi = 0;

@@ -14,6 +14,7 @@ use super::eq::EventQueue;
 use super::memic::MemicRange;
 use super::pages::Pages;
 use super::pd::{ProtectionDomain, TransportDomain, XrcDomain};
+use super::qp::QueuePair;
 use super::rq::{ReceiveQueue, RqTable, Tir};
 use super::sq::{SendQueue, Tis};
 use super::srq::{Rmp, Srq, XrcSrq};
@@ -218,9 +219,11 @@ macro_rules! objects {
         }
     };
 }
-/// Whether a command with `uid` may use an object of `owner`.
+
+/// Whether a command with `uid` may use an object of `owner`. The shared uid is the driver's too: it creates what
+/// every user context may use (kernel `eq.c:create_map_eq`), from objects of its own.
 pub fn may_use(uid: u16, owner: u16) -> bool {
-    uid == 0 || owner == uid || owner == SHARED_UID
+    uid == 0 || uid == SHARED_UID || owner == uid || owner == SHARED_UID
 }
 
 impl Objects {
@@ -345,6 +348,7 @@ objects! {
     umems: Umem = Umem, 1 .. 0x100_0000;
     q_counters: QCounter = QCounter, 1 .. 0x100;
     flow_counters: FlowCounter = FlowCounter, 1 .. 0x100_0000;
+    qps: QueuePair = Qp, 0x40 .. 0x40_0000;
     rmps: Rmp = Rmp, 0x1 .. 0x40_0000;
     xrc_srqs: XrcSrq = XrcSrq, 0x40_0000 .. 0x80_0000;
     srqs: Srq = Srq, 0x80_0000 .. 0xc0_0000;

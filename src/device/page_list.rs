@@ -82,16 +82,6 @@ impl PageList {
         self.offset % unit == 0
     }
 
-    /// The part of `len` bytes that starts at byte `at`, or `None` if it reaches beyond the buffer.
-    pub fn part(&self, at: u64, len: u64) -> Option<PageList> {
-        let end = at.checked_add(len).filter(|end| *end <= self.len)?;
-        let size = 1u64 << self.page_shift;
-        let first = usize::try_from((self.offset + at) >> self.page_shift).ok()?;
-        let last = if len == 0 { first } else { usize::try_from((self.offset + end).div_ceil(size)).ok()? };
-        let pages = self.pages.get(first..last)?.to_vec();
-        Some(PageList { pages, page_shift: self.page_shift, offset: (self.offset + at) & (size - 1), len })
-    }
-
     /// The `len` bytes at `at` as a buffer of its own.
     pub fn slice(&self, at: u64, len: u64) -> Result<PageList, CmdError> {
         let bad = |syndrome| CmdError::new(Status::BAD_PARAM_ERR, syndrome);
@@ -142,20 +132,6 @@ mod tests {
         assert_eq!(refused(&pas(&[0x1000]), 12, 1, u64::MAX), syn::TOO_LONG);
         assert_eq!(refused(&pas(&[0x1000]), 13, 0, 1), syn::MISALIGNED);
         assert_eq!(refused(&pas(&[u64::MAX << 13]), 14, 0, 1), syn::MISALIGNED);
-    }
-
-    #[test]
-    fn a_part_holds_the_same_bytes_and_only_their_pages() {
-        let list = PageList::parse(&pas(&[0x1000, 0x9000, 0x5000]), 12, 0x40, 0x2000).expect("a legal list");
-        let part = list.part(0xfc0, 0x1000).expect("inside");
-        assert_eq!((part.pages(), part.len(), part.aligned(4096)), (1, 0x1000, true));
-        assert_eq!(part.locate(0), list.locate(0xfc0));
-        let part = list.part(0xf00, 0x200).expect("inside");
-        assert_eq!((part.pages(), part.locate(0xc0), part.locate(0x200)), (2, Some((Iova(0x9000), 0x140)), None));
-        assert!(!part.aligned(128));
-        assert_eq!(list.part(0x1fc0, 0x80), None);
-        assert_eq!(list.part(u64::MAX, 2), None);
-        assert_eq!(list.part(0x2000, 0).expect("empty").pages(), 0);
     }
 
     #[test]

@@ -112,6 +112,7 @@ crate::prm::layout! {
         cs_res @ 0x638 : 8;
         dc_access_key @ 0x640 : 64;
         dbr_umem_valid @ 0x683 : 1;
+        dbr_umem_id @ 0x720 : 32, extra "DPDK drivers/common/mlx5/mlx5_prm.h";
     }
 
     /// Dynamically connected target context.

@@ -4,9 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use super::{FREE, Rig};
 use crate::prm::cq::CreateCqIn;
+use crate::prm::devx::CreateUmemIn;
 use crate::prm::eq::CreateEqIn;
 use crate::prm::event::EventType;
+use crate::prm::qp::{CreateQpIn, Qpc, Rst2initQpIn};
 use crate::prm::srq::{CreateRmpIn, CreateXrcSrqIn};
+use crate::prm::values::QpType;
 use crate::profile::Profile;
 
 /// An event queue as a driver holds it.
@@ -229,6 +232,64 @@ impl QueueRig {
     pub fn create_xrc_srq(&mut self, pd: u32, xrcd: u32, cqn: u32) -> u32 {
         let (input, _) = self.create_xrc_srq_in(pd, xrcd, cqn);
         number(&self.rig.ok(input.as_bytes(), 16))
+    }
+
+    /// Input of a CREATE_QP that the device grants: 8 receive entries of 64 bytes, 16 basic blocks to send, one
+    /// completion queue. Returns it with the addresses of the buffer and of the doorbell record.
+    pub fn create_qp_in(&mut self, service: QpType, pd: u32, cqn: u32) -> (CreateQpIn, u64, u64) {
+        let (at, record) = (self.memory(4096), self.memory(8));
+        let mut input = CreateQpIn::with_tail(8);
+        input.set_opcode(0x500);
+        let mut context = input.qpc_mut();
+        context.set_st(u32::from(service.0));
+        context.set_pm_state(3);
+        context.set_pd(pd);
+        context.set_log_rq_size(3);
+        context.set_log_rq_stride(2);
+        context.set_log_sq_size(4);
+        context.set_uar_page(self.uar);
+        context.set_cqn_snd(cqn);
+        context.set_cqn_rcv(cqn);
+        context.set_dbr_addr(record);
+        fill_pas(input.pas_mut(), at);
+        (input, at, record)
+    }
+
+    /// Creates a queue pair; returns its number.
+    pub fn create_qp(&mut self, service: QpType, pd: u32, cqn: u32) -> u32 {
+        let (input, ..) = self.create_qp_in(service, pd, cqn);
+        number(&self.rig.ok(input.as_bytes(), 16))
+    }
+
+    /// Input of a command that moves a queue pair and carries a context.
+    pub fn modify_qp_in(opcode: u16, qpn: u32, mask: u32, fill: impl FnOnce(&mut Qpc<&mut [u8]>)) -> Rst2initQpIn {
+        let mut input = Rst2initQpIn::zeroed();
+        input.set_opcode(u32::from(opcode));
+        input.set_qpn(qpn);
+        input.set_opt_param_mask(mask);
+        fill(&mut input.qpc_mut());
+        input
+    }
+
+    /// Registers `bytes` of user memory for `uid`; returns its number and address.
+    pub fn create_umem(&mut self, uid: u16, bytes: u64) -> (u32, u64) {
+        let at = self.memory(bytes);
+        let pages = bytes.div_ceil(4096);
+        let mut input = CreateUmemIn::with_tail(8 * pages as usize);
+        input.set_opcode(0xa08);
+        input.set_uid(u32::from(uid));
+        input.umem_mut().set_num_of_mtt(pages);
+        for (i, entry) in input.umem_mut().mtt_mut().chunks_exact_mut(8).enumerate() {
+            // Readable and writable.
+            entry.copy_from_slice(&(at + 4096 * i as u64 | 3).to_be_bytes());
+        }
+        (number(&self.rig.ok(input.as_bytes(), 16)), at)
+    }
+
+    /// Creates a user context; returns its uid.
+    pub fn create_uctx(&mut self) -> u16 {
+        let out = self.rig.ok(&Rig::input(0xa04, 0, 0x40), 16);
+        u16::from_be_bytes([out[10], out[11]])
     }
 
     /// Input of a command that names one object at its bytes 9..12, as destroy and query commands do.
