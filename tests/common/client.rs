@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cx10::sys;
 use cx10::transport::layout::{irq, region};
@@ -90,9 +90,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects without a word.
+    /// Connects without a word, as soon as somebody listens: a socket's file exists a moment before it does.
     pub fn connect(path: &Path) -> Client {
-        Client::over(UnixStream::connect(path).expect("connect"))
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(path) {
+                Ok(stream) => return Client::over(stream),
+                Err(error) => assert!(Instant::now() < end, "connect: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Uses a stream that is connected already.
