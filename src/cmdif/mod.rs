@@ -17,6 +17,10 @@ mod devx;
 mod eq;
 #[cfg(test)]
 mod ethernet_tests;
+mod flow;
+mod flow_entry;
+#[cfg(test)]
+mod flow_tests;
 mod hca;
 mod hca_cap;
 mod mcg;
@@ -95,6 +99,8 @@ static FAMILIES: &[&[Command]] = &[
     vport::COMMANDS,
     roce::COMMANDS,
     counters::COMMANDS,
+    flow::COMMANDS,
+    flow_entry::COMMANDS,
     tis::COMMANDS,
     tir::COMMANDS,
     rqt::COMMANDS,
@@ -139,6 +145,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     vport::syn::TABLE,
     roce::syn::TABLE,
     counters::syn::TABLE,
+    flow::syn::TABLE,
     wq::syn::TABLE,
     tis::syn::TABLE,
     tir::syn::TABLE,

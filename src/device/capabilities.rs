@@ -104,6 +104,12 @@ impl Capabilities {
             Kind::RqTable => log("log_max_rqt"),
             Kind::Rq => log("log_max_rq"),
             Kind::Sq => log("log_max_sq"),
+            // Tables are counted by type where they are made. A group needs an index of its own, an entry too.
+            Kind::FlowTable => u32::MAX,
+            Kind::FlowGroup | Kind::FlowEntry => {
+                let field = "flow_table_properties_nic_receive.log_max_flow";
+                1u32.checked_shl(self.get(FLOW_TABLE, field) as u32).unwrap_or(u32::MAX)
+            }
             // Bounded by the numbers of the table, and by the memory.
             Kind::Uar | Kind::Memic => u32::MAX,
         }

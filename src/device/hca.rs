@@ -10,6 +10,7 @@ use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
 use super::port::{PORT_NUMBER, Port};
 use super::roce::RoceTable;
+use super::steering::Roots;
 use super::vport::NicVport;
 use crate::mkey::judged::{Judged, KeyLog};
 use crate::prm::eqe::PortState;
@@ -96,6 +97,8 @@ pub struct Hca {
     pub vport: NicVport,
     /// RoCE source addresses.
     pub roce: RoceTable,
+    /// Where packets enter flow steering.
+    pub roots: Roots,
     /// Text of the node description register.
     pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
@@ -134,6 +137,7 @@ impl Hca {
             port: Port::new(&profile),
             vport: NicVport::new(&profile.net, &caps),
             roce: RoceTable::default(),
+            roots: Roots::default(),
             caps,
             issi: 0,
             node_description: node_description(&profile),
@@ -169,6 +173,7 @@ impl Hca {
                 let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
                 self.vport = NicVport::new(&self.profile.net, &self.caps);
+                self.roots = Roots::default();
                 self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }
             Transition::Teardown => self.forget_objects(),

@@ -28,6 +28,7 @@ pub mod roce;
 pub mod rq;
 pub mod sq;
 pub mod srq;
+pub mod steering;
 pub mod uar;
 pub mod vport;
 pub mod wq;

@@ -18,6 +18,7 @@ use super::qp::QueuePair;
 use super::rq::{ReceiveQueue, RqTable, Tir};
 use super::sq::{SendQueue, Tis};
 use super::srq::{Rmp, Srq, XrcSrq};
+use super::steering::{FlowEntry, FlowGroup, FlowTable};
 use super::uar::Uar;
 use crate::cmdif::error::{CmdError, objects as syn};
 use crate::mkey::MemoryKey;
@@ -360,5 +361,8 @@ objects! {
     rqs: ReceiveQueue = Rq, 0x40_0000 .. 0x80_0000;
     sqs: SendQueue = Sq, 0x80_0000 .. 0x100_0000;
     memics: MemicRange = Memic, 1 .. 0x1_0000;
+    flow_tables: FlowTable = FlowTable, 1 .. 0x100_0000;
+    flow_groups: FlowGroup = FlowGroup, 1 .. 0x100_0000;
+    flow_entries: FlowEntry = FlowEntry, 1 .. 0x100_0000;
     mkeys: MemoryKey = Mkey, 0x10 .. 0x100_0000;
 }
