@@ -177,8 +177,28 @@ pub fn run(options: &RunOptions, device: &mut dyn DeviceUnderTest) -> Result<Run
     let images = images::ensure(options, &progress)?;
     let work = workdir::WorkDir::new()?;
     let accel = accel::decide(options, &images, &work, &progress)?;
-    let run = supervise::Run { options, images: &images, accel, work: &work, progress: &progress };
-    let report = run.go(device);
+    run_in(options, &images, accel, &work, &progress, device)
+}
+
+/// [`run`] with images and accelerator already chosen.
+pub fn run_with(
+    options: &RunOptions,
+    images: &images::Images,
+    accel: accel::Decided,
+    device: &mut dyn DeviceUnderTest,
+) -> Result<RunOutcome, RunError> {
+    run_in(options, images, accel, &workdir::WorkDir::new()?, &progress::Progress::new(options.quiet), device)
+}
+
+fn run_in(
+    options: &RunOptions,
+    images: &images::Images,
+    accel: accel::Decided,
+    work: &workdir::WorkDir,
+    progress: &progress::Progress,
+    device: &mut dyn DeviceUnderTest,
+) -> Result<RunOutcome, RunError> {
+    let report = supervise::Run { options, images, accel, work, progress }.go(device);
     progress.finish();
     // What the console said is most wanted when the run failed.
     if let Some(path) = &options.keep_console {
