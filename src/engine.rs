@@ -274,10 +274,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     fn gone(&mut self, gone: Gone, ops: &mut EventOps<'_>) {
-        match gone {
-            Gone::Closed => log::info!(target: LOG, "{gone}"),
-            _ => log::warn!(target: LOG, "{gone}"),
-        }
+        self.server.log_gone(&gone, self.now());
         if let Some((fd, _)) = self.watched.take()
             && let Err(error) = ops.remove(Events::empty_raw(fd))
         {

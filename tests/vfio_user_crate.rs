@@ -125,6 +125,7 @@ fn our_server_drives_the_function() {
     let stop = cx10::engine::Stop::new().unwrap();
     std::thread::scope(|scope| {
         let (path, handle) = (&path, stop.clone());
+        let _stop = StopAtEnd(stop);
         scope.spawn(move || cx10::engine::serve(path, &mut function(), &Default::default(), &handle).unwrap());
         while !path.exists() {
             std::thread::sleep(Duration::from_millis(1));
@@ -133,8 +134,16 @@ fn our_server_drives_the_function() {
         let mut client = Client::negotiated(path);
         let refused = client.read(region::BAR0, cx10::device::function::BAR0_SIZE, &mut [0; 4]);
         assert_eq!(refused, Err(Errno(libc::EINVAL)));
-        stop.stop();
     });
+}
+
+/// Also when an assertion fails: the scope waits for its threads.
+struct StopAtEnd(cx10::engine::Stop);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 fn function() -> Function {

@@ -19,8 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::Iova;
 use crate::sys::{AccessError, Mapping, Protection};
 
-/// Most maps at a time; what a vfio-user client assumes when nothing is negotiated.
-pub const MAX_MAPS: usize = 65535;
+/// Most maps at a time, announced as `max_dma_maps`. Each may cost one mapping of this process, of which the kernel
+/// allows 65530 (`vm.max_map_count`); running out of those would make our own allocations fail.
+pub const MAX_MAPS: usize = 32768;
 
 /// Addresses and sizes of maps are multiples of this; what a vfio-user client assumes.
 pub const GRANULE: u64 = 4096;

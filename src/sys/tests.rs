@@ -184,3 +184,21 @@ fn a_listener_has_the_asked_permissions_from_the_start() {
     let _listener = bind_listener(&path, 0o600).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+const BUS_CHILD: &str = "CX10_TEST_SIGBUS";
+
+#[test]
+fn a_fault_outside_guest_memory_still_kills() {
+    use std::os::unix::process::ExitStatusExt;
+    if std::env::var_os(BUS_CHILD).is_some() {
+        let (fd, map) = mapped(0x2000, false, Protection::ReadWrite);
+        File::from(fd).set_len(0).unwrap();
+        // SAFETY: the address is mapped; that its page is gone, and the access not announced, is the point.
+        let byte = unsafe { ptr::read_volatile(map.base.as_ptr()) };
+        panic!("read {byte}");
+    }
+    let exe = std::env::current_exe().unwrap();
+    let test = "sys::tests::a_fault_outside_guest_memory_still_kills";
+    let output = Command::new(exe).args(["--exact", test]).env(BUS_CHILD, "1").output().unwrap();
+    assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+}

@@ -19,11 +19,13 @@
 //!
 //! Sources: QEMU 11.1.3 as a client (`hw/vfio-user/`), Linux `include/uapi/linux/vfio.h`.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use log::Level;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
 use super::connection::{Filled, Frame, Framing, Receiver, Sender};
@@ -93,6 +95,34 @@ pub struct Stats {
     pub stray_replies: u64,
 }
 
+/// Keeps a client that misbehaves, or comes and goes, from filling the log.
+#[derive(Debug, Default)]
+struct LogLimit {
+    second: u64,
+    said: u32,
+    unsaid: u64,
+}
+
+impl LogLimit {
+    const PER_SECOND: u32 = 20;
+
+    fn say(&mut self, now: u64, level: log::Level, what: fmt::Arguments<'_>) {
+        let second = now / 1_000_000_000;
+        if second != self.second {
+            if self.unsaid > 0 {
+                log::warn!(target: LOG, "{} more messages were not shown", self.unsaid);
+            }
+            *self = LogLimit { second, ..LogLimit::default() };
+        }
+        if self.said < LogLimit::PER_SECOND {
+            self.said += 1;
+            log::log!(target: LOG, level, "{what}");
+        } else {
+            self.unsaid += 1;
+        }
+    }
+}
+
 /// A refusal of one message.
 struct Refusal {
     errno: i32,
@@ -136,6 +166,7 @@ pub struct Server {
     connection: Option<Connection>,
     accept_again: Option<u64>,
     stats: Stats,
+    log: LogLimit,
 }
 
 impl Server {
@@ -153,7 +184,14 @@ impl Server {
             connection: None,
             accept_again: None,
             stats: Stats::default(),
+            log: LogLimit::default(),
         }
+    }
+
+    /// Logs why a client is gone, unless there are too many of these.
+    pub fn log_gone(&mut self, gone: &Gone, now: u64) {
+        let level = if let Gone::Closed = gone { Level::Info } else { Level::Warn };
+        self.log.say(now, level, format_args!("{gone}"));
     }
 
     /// What has happened so far.
@@ -192,19 +230,19 @@ impl Server {
     pub fn on_listener(&mut self, now: u64) -> bool {
         let Some(listener) = &self.listener else { return false };
         if self.connection.is_some() {
-            log::info!(target: LOG, "another client is waiting for this one to leave");
+            self.log.say(now, Level::Info, format_args!("another client is waiting for this one to leave"));
             return false;
         }
         self.accept_again = None;
         match listener.accept() {
             Accepted::Client(stream) => {
-                log::info!(target: LOG, "client connected");
+                self.log.say(now, Level::Info, format_args!("client connected"));
                 self.attach(stream, now);
                 true
             }
             Accepted::None => false,
             Accepted::Failed(error) => {
-                log::warn!(target: LOG, "cannot accept a client: {error}");
+                self.log.say(now, Level::Warn, format_args!("cannot accept a client: {error}"));
                 self.accept_again = Some(now.saturating_add(ACCEPT_RETRY_NS));
                 false
             }
@@ -244,12 +282,14 @@ impl Server {
             layout: &self.layout,
             version_reply: &self.version_reply,
             stats: &mut self.stats,
+            log: &mut self.log,
+            now,
             backend,
             connection,
             left: BUDGET,
             answered: false,
         };
-        match session.serve(now) {
+        match session.serve() {
             Ok(()) => {}
             Err(gone) => progress.gone = Some(gone),
         }
@@ -286,6 +326,8 @@ struct Session<'a> {
     layout: &'a Layout,
     version_reply: &'a [u8],
     stats: &'a mut Stats,
+    log: &'a mut LogLimit,
+    now: u64,
     backend: &'a mut dyn ServerBackend,
     connection: &'a mut Connection,
     left: usize,
@@ -293,7 +335,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn serve(&mut self, now: u64) -> Result<(), Gone> {
+    fn serve(&mut self) -> Result<(), Gone> {
         if !self.flush()? || self.connection.closing.is_some() {
             return self.finish();
         }
@@ -303,14 +345,14 @@ impl Session<'_> {
                 Ok(Filled::Nothing) => return Ok(()),
                 Ok(Filled::End) => return Err(Gone::Closed),
                 Ok(Filled::Failed(error)) => return Err(Gone::Socket(error)),
-                Err(framing) => self.lost_step(framing, now),
+                Err(framing) => self.lost_step(framing),
             }
         }
         while self.left > 0 && self.connection.closing.is_none() && !self.connection.tx.is_full() {
             match self.connection.rx.take_frame() {
-                Ok(Some(frame)) => self.message(frame, now),
+                Ok(Some(frame)) => self.message(frame),
                 Ok(None) => break,
-                Err(framing) => self.lost_step(framing, now),
+                Err(framing) => self.lost_step(framing),
             }
         }
         self.answered = self.connection.tx.pending() > 0;
@@ -333,12 +375,12 @@ impl Session<'_> {
         }
     }
 
-    fn close(&mut self, why: String, now: u64) {
+    fn close(&mut self, why: String) {
         self.connection.closing = Some(Gone::Protocol(why));
-        self.connection.deadline = Some(now.saturating_add(GOODBYE_NS));
+        self.connection.deadline = Some(self.now.saturating_add(GOODBYE_NS));
     }
 
-    fn lost_step(&mut self, framing: Framing, now: u64) {
+    fn lost_step(&mut self, framing: Framing) {
         self.stats.refused += 1;
         let why = match framing {
             Framing::TooSmall(header) | Framing::TooLarge(header) => {
@@ -350,10 +392,10 @@ impl Session<'_> {
             }
             Framing::Descriptors => "descriptors in the middle of a message".to_owned(),
         };
-        self.close(why, now);
+        self.close(why);
     }
 
-    fn message(&mut self, mut frame: Frame, now: u64) {
+    fn message(&mut self, mut frame: Frame) {
         self.left -= 1;
         self.stats.messages += 1;
         let header = frame.header;
@@ -377,7 +419,7 @@ impl Session<'_> {
                 self.connection.tx.push(header.error_reply(refusal.errno), &[]);
             }
             if refusal.fatal {
-                self.close(format!("{:?} refused", header.command), now);
+                self.close(format!("{:?} refused", header.command));
             }
         }
     }
@@ -386,9 +428,13 @@ impl Session<'_> {
         let bit = 1u64 << header.command.0.min(63);
         let first = self.connection.complained & bit == 0;
         self.connection.complained |= bit;
-        let level = if first { log::Level::Warn } else { log::Level::Debug };
         let error = io::Error::from_raw_os_error(errno);
-        log::log!(target: LOG, level, "{:?} id {:#x} size {} refused: {error}", header.command, header.id, header.size);
+        let what = format_args!("{:?} id {:#x} size {} refused: {error}", header.command, header.id, header.size);
+        if first {
+            self.log.say(self.now, Level::Warn, what);
+        } else {
+            log::debug!(target: LOG, "{what}");
+        }
     }
 
     fn dispatch(&mut self, frame: &Frame, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
@@ -444,13 +490,17 @@ impl Session<'_> {
         }
         match version::parse(self.connection.rx.payload(frame)) {
             Ok(client) => {
-                log::info!(target: LOG, "client speaks version 0.{}, {client:?}", client.minor);
+                self.log.say(
+                    self.now,
+                    Level::Info,
+                    format_args!("client speaks version 0.{}, {client:?}", client.minor),
+                );
                 self.connection.client = Some(client);
                 self.connection.deadline = None;
                 self.answer(frame.header, self.version_reply)
             }
             Err(error) => {
-                log::warn!(target: LOG, "negotiation failed: {error}");
+                self.log.say(self.now, Level::Warn, format_args!("negotiation failed: {error}"));
                 Err(Refusal { errno: libc::EINVAL, fatal: true })
             }
         }
@@ -650,5 +700,19 @@ impl Session<'_> {
             Some(refusal) => Err(refusal),
             None => self.answer(frame.header, &[]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogLimit;
+
+    #[test]
+    fn the_log_takes_twenty_messages_a_second() {
+        let mut limit = LogLimit::default();
+        (0..100).for_each(|_| limit.say(5, log::Level::Debug, format_args!("x")));
+        assert_eq!((limit.said, limit.unsaid), (20, 80));
+        limit.say(1_000_000_000, log::Level::Debug, format_args!("x"));
+        assert_eq!((limit.said, limit.unsaid), (1, 0));
     }
 }
