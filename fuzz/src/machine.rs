@@ -210,8 +210,7 @@ impl Machine {
     /// Runs a command. The device answers every command while its interface is in use.
     pub fn command(&mut self, bytes: &[u8], out: usize) -> Option<Answer> {
         self.note(bytes);
-        let interface = self.rig.bar(0x14) >> 8 & 7;
-        if interface != 0 {
+        if !self.answers() {
             self.rig.post(0, bytes, out);
             self.ring(1);
             return None;
@@ -265,6 +264,11 @@ impl Machine {
         }
     }
 
+    /// Whether the device answers commands: its interface is in use, and it is not in internal error.
+    pub fn answers(&mut self) -> bool {
+        self.rig.bar(0x14) >> 8 & 7 == 0 && !self.rig.function.hca().internal_error()
+    }
+
     /// Rings the command doorbell for several slots and waits until the device is idle.
     pub fn ring(&mut self, slots: u32) {
         self.rig.function.bar_write(0x18, &slots.to_be_bytes());
@@ -301,8 +305,7 @@ impl Machine {
     pub fn finish(&mut self, graceful: bool) {
         self.settle();
         self.check_memory();
-        let answers = !self.rig.function.hca().internal_error() && self.rig.bar(0x14) >> 8 & 7 == 0;
-        if graceful && answers {
+        if graceful && self.answers() {
             self.take_down(self.rig.function.hca().phase());
         }
         self.function_level_reset();

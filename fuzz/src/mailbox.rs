@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use cx10::device::hca::Phase;
 use cx10::prm::{Opcode, bits};
 use cx10::testing::{FREE, Rig};
 
@@ -23,7 +24,8 @@ pub fn run(data: &[u8]) {
     MACHINES.with_borrow_mut(|machines| {
         let machines = machines.get_or_insert_with(|| [Machine::new(false), Machine::new(true)]);
         let setup = input.u8();
-        let machine = &mut machines[usize::from(setup >> 7)];
+        // Writing a trace takes longer than the work itself, so few inputs do.
+        let machine = &mut machines[usize::from(setup >> 5 == 7)];
         machine.renew();
         match setup & 3 {
             0 => {}
@@ -40,7 +42,7 @@ pub fn run(data: &[u8]) {
             }
             step(machine, input);
         }
-        machine.finish(setup & 0x40 != 0);
+        machine.finish(setup & 4 != 0);
     });
 }
 
@@ -244,7 +246,7 @@ fn upheaval(machine: &mut Machine, input: &mut Input<'_>) {
         }
     }
     let phase = machine.rig.function.hca().phase();
-    if what & 0x40 != 0 && phase == cx10::device::hca::Phase::Disabled {
+    if what & 0x40 != 0 && phase == Phase::Disabled && machine.answers() {
         machine.rig.bring_up();
         furnish(machine);
     }

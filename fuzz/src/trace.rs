@@ -19,7 +19,8 @@ pub fn run(data: &[u8]) {
         failed: how & 4 != 0,
         uid: (how & 8 != 0).then_some(1),
         full: how & 16 != 0,
-        follow: false,
+        count: how & 0x80 != 0,
+        ..Options::default()
     };
     match how >> 5 & 3 {
         0 => print(input.rest(), &options),
