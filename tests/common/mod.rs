@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod client;
+pub mod driver;
 pub mod guest;
 pub mod serve;
 pub mod toy;
