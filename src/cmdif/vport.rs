@@ -14,7 +14,8 @@ use crate::prm::status::Status;
 use crate::prm::values::{VportListType, VportStateOpMod};
 use crate::prm::vport::{
     MacAddressLayout, ModifyNicVportContextIn, ModifyNicVportFieldSelect, ModifyVportStateIn, NicVportContext,
-    QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn, QueryVportStateOut, VlanLayout,
+    QueryHcaVportPkeyIn, QueryHcaVportPkeyOut, QueryNicVportContextIn, QueryNicVportContextOut, QueryVportStateIn,
+    QueryVportStateOut, VlanLayout,
 };
 
 syndromes! {
@@ -32,6 +33,7 @@ syndromes! {
     10 INLINE_MODE "the minimum inline mode is not the vport's to set, or reserved";
     11 ADMIN_STATE "the administrative state is reserved";
     12 NO_SUCH_PORT "the port does not exist";
+    13 PKEY_INDEX "the P_Key index is beyond pkey_table_size";
 }
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -40,6 +42,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::user(Opcode::QUERY_NIC_VPORT_CONTEXT, query_nic_vport_context),
     Command::running(Opcode::MODIFY_NIC_VPORT_CONTEXT, modify_nic_vport_context),
     Command::user(Opcode::QUERY_VPORT_COUNTER, query_vport_counter),
+    Command::user(Opcode::QUERY_HCA_VPORT_PKEY, query_hca_vport_pkey),
 ];
 
 fn refuse(syndrome: Syndrome) -> CmdError {
@@ -67,6 +70,34 @@ fn query_vport_state(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let mut out = QueryVportStateOut::zeroed();
     out.set_admin_state(ctx.hca.vport.admin as u32);
     out.set_state(ctx.hca.vport_is_up().into());
+    Ok(out.into_inner())
+}
+
+/// The default partition, full membership (IBTA 10.9.1.2). RoCE has no other: the rest of the table is invalid keys.
+const DEFAULT_PKEY: u16 = 0xffff;
+/// Asks for the whole table.
+const ALL_PKEYS: u32 = 0xffff;
+
+/// The P_Key table, which the RDMA core reads of Ethernet ports too (`mlx5_ib_query_pkey`).
+fn query_hca_vport_pkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    let input = QueryHcaVportPkeyIn::new(input)?;
+    own_vport(input.other_vport(), input.vport_number())?;
+    // One port: the number is 0 where there is nothing to choose.
+    if input.port_num() > PORT_NUMBER {
+        return Err(refuse(syn::NO_SUCH_PORT));
+    }
+    // 0 is 128 entries, each step doubles them (`mlx5_to_sw_pkey_sz`).
+    let entries = 128usize << ctx.hca.caps.general("pkey_table_size").min(5);
+    let index = input.pkey_index();
+    let wanted = match usize::try_from(index) {
+        _ if index == ALL_PKEYS => 0..entries,
+        Ok(index) if index < entries => index..index + 1,
+        _ => return Err(refuse(syn::PKEY_INDEX)),
+    };
+    let table = wanted.flat_map(|index| u32::from(if index == 0 { DEFAULT_PKEY } else { 0 }).to_be_bytes());
+    let table: Vec<u8> = table.collect();
+    let mut out = QueryHcaVportPkeyOut::with_tail(table.len());
+    out.pkey_mut().copy_from_slice(&table);
     Ok(out.into_inner())
 }
 
@@ -317,6 +348,28 @@ mod tests {
         assert_eq!(context.system_image_guid(), context.node_guid());
         assert_eq!((context.mtu(), context.roce_en(), context.allowed_list_size()), (1522, 0, 0));
         assert_eq!(rig.function.hca().vport.mac(), [2, 0xc1, 0x0a, 0x11, 0x22, 0x33]);
+    }
+
+    #[test]
+    fn the_partition_table_has_the_default_key_alone() {
+        let mut rig = rig(&[]);
+        let mut input = QueryHcaVportPkeyIn::zeroed();
+        input.set_opcode(Opcode::QUERY_HCA_VPORT_PKEY.0.into());
+        let key = |rig: &mut Rig, input: &QueryHcaVportPkeyIn<Vec<u8>>| rig.ok(input.as_bytes(), 20).split_off(16);
+        assert_eq!(key(&mut rig, &input), [0, 0, 0xff, 0xff]);
+        input.set_pkey_index(127);
+        assert_eq!(key(&mut rig, &input), [0; 4]);
+        input.set_pkey_index(ALL_PKEYS);
+        let table = rig.ok(input.as_bytes(), 16 + 4 * 128).split_off(16);
+        assert_eq!((&table[..8], table.len()), (&[0, 0, 0xff, 0xff, 0, 0, 0, 0][..], 512));
+        input.set_pkey_index(128);
+        refused(&mut rig, input.as_bytes(), syn::PKEY_INDEX);
+        input.set_pkey_index(0);
+        input.set_port_num(2);
+        refused(&mut rig, input.as_bytes(), syn::NO_SUCH_PORT);
+        input.set_port_num(1);
+        input.set_other_vport(1);
+        refused(&mut rig, input.as_bytes(), common::OTHER_VPORT);
     }
 
     #[test]
