@@ -281,7 +281,7 @@ impl QueueRig {
         input.umem_mut().set_num_of_mtt(pages);
         for (i, entry) in input.umem_mut().mtt_mut().chunks_exact_mut(8).enumerate() {
             // Readable and writable.
-            entry.copy_from_slice(&(at + 4096 * i as u64 | 3).to_be_bytes());
+            entry.copy_from_slice(&((at + 4096 * i as u64) | 3).to_be_bytes());
         }
         (number(&self.rig.ok(input.as_bytes(), 16)), at)
     }
