@@ -13,6 +13,7 @@ use super::roce::RoceTable;
 use super::steering::Roots;
 use super::vport::NicVport;
 use crate::mkey::judged::{Judged, KeyLog};
+use crate::mkey::translate::KeySpace;
 use crate::prm::eqe::PortState;
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
@@ -105,6 +106,8 @@ pub struct Hca {
     pub keys: Keys,
     /// Judgements on keys that the trace has not seen yet.
     pub key_log: KeyLog,
+    /// What the capabilities say about keys.
+    pub key_space: KeySpace,
     /// "Enable Relaxed Ordering" of PCIe Device Control.
     pub pci_relaxed_ordering: bool,
     /// Completion events that wait.
@@ -146,6 +149,7 @@ impl Hca {
             memic: DeviceMemory::new(),
             keys: Keys::default(),
             key_log: KeyLog::default(),
+            key_space: KeySpace::default(),
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             multicast: multicast::Groups::default(),
@@ -169,6 +173,7 @@ impl Hca {
         self.phase = next;
         match transition {
             Transition::Init => {
+                self.key_space = KeySpace::new(&self.caps, &self.profile.mkey);
                 // Limits follow the capabilities that the driver chose.
                 let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));

@@ -10,6 +10,7 @@ pub mod judged;
 pub mod list;
 pub mod policy;
 pub mod reserved;
+pub mod translate;
 
 use self::context::KeyContext;
 use self::list::{OCTWORD, Translations};

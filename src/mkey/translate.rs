@@ -1,0 +1,393 @@
+//! From an address of a key to memory: lookup, checks, and the walk through translation lists (PRM "Memory Key",
+//! "Address Translation"; kernel `mlx5_ib odp.c:pagefault_single_data_segment` for indirect keys).
+//!
+//! [`resolve`] checks a request against its key and gives a [`Walk`] that yields pieces of memory in order. A walk
+//! holds one frame for each level of indirection and finds entries by binary search, so it needs no memory that a
+//! guest could grow and every piece costs little. A request may pass its own checks and still fail inside the walk, at
+//! a page that is not present or at a child key that forbids the access: the caller has then used the pieces before
+//! it, as hardware has.
+//!
+//! Rights of a child key are those of local use: a peer's rights are a matter of the key that it names. Bounds are
+//! checked by subtraction. A request of no bytes passes without looking at its key, as IBTA has it for R_Keys.
+//!
+//! Limits: pieces can be as short as one byte, so a caller bounds how many it takes at a time.
+
+use super::MemoryKey;
+use super::context::{ANY_QPN, KeyContext, Mode, Rights};
+use super::list::{MTT_READ, MTT_WRITE, Translations};
+use super::reserved::Reserved;
+use crate::config::{MkeyConfig, Strict};
+use crate::device::capabilities::Capabilities;
+use crate::device::devx::Umem;
+use crate::device::objects::{Object, Objects};
+use crate::dma::{Iova, KeyOrder};
+
+/// What is done with the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Gathered for sending.
+    LocalRead,
+    /// Scattered by a receive, or by returned data.
+    LocalWrite,
+    /// Read by a peer.
+    RemoteRead,
+    /// Written by a peer.
+    RemoteWrite,
+    /// Changed by a peer's atomic operation.
+    RemoteAtomic,
+}
+
+impl Access {
+    fn rights(self) -> Rights {
+        match self {
+            Access::LocalRead => Rights::LOCAL_READ,
+            Access::LocalWrite => Rights::LOCAL_WRITE,
+            Access::RemoteRead => Rights::REMOTE_READ,
+            Access::RemoteWrite => Rights::REMOTE_WRITE,
+            Access::RemoteAtomic => Rights::ATOMIC,
+        }
+    }
+
+    /// What the same access is to a child key.
+    fn on_child(self) -> Access {
+        match self {
+            Access::LocalRead | Access::RemoteRead => Access::LocalRead,
+            Access::LocalWrite | Access::RemoteWrite | Access::RemoteAtomic => Access::LocalWrite,
+        }
+    }
+
+    /// Rights of a page that it needs.
+    fn page_rights(self) -> u64 {
+        match self {
+            Access::LocalRead | Access::RemoteRead => MTT_READ,
+            Access::LocalWrite | Access::RemoteWrite => MTT_WRITE,
+            Access::RemoteAtomic => MTT_READ | MTT_WRITE,
+        }
+    }
+}
+
+/// Who asks for memory, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The whole key.
+    pub key: u32,
+    /// The address in it.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What for.
+    pub access: Access,
+    /// Protection domain of the queue.
+    pub pd: u32,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// Whether the queue may use the reserved lkey (`rlky`).
+    pub reserved_lkey: bool,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No key has the index.
+    #[error("no such key")]
+    NoSuchKey,
+    /// The low byte is not that of the key.
+    #[error("the low byte of the key is stale")]
+    WrongVariant,
+    /// The key is free.
+    #[error("the key is free")]
+    Free,
+    /// Another protection domain.
+    #[error("the key belongs to another protection domain")]
+    WrongPd,
+    /// Another queue pair.
+    #[error("the key is bound to another queue pair")]
+    WrongQp,
+    /// The key does not allow the access.
+    #[error("the key does not allow the access")]
+    Rights,
+    /// Beyond the key.
+    #[error("the address is beyond the key")]
+    Bounds,
+    /// The translation is not there.
+    #[error("the page is not present")]
+    NotPresent,
+    /// The page does not allow the access.
+    #[error("the page does not allow the access")]
+    PageRights,
+    /// More levels of keys than the capabilities allow.
+    #[error("indirect keys are nested too deeply")]
+    TooDeep,
+}
+
+/// Where a piece of a request lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Guest memory.
+    Memory(Iova),
+    /// Device memory, by the offset from its start.
+    Device(u64),
+    /// Nowhere: reads give zeros, writes are dropped.
+    Nowhere,
+}
+
+/// A piece of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where.
+    pub place: Place,
+    /// Bytes; at least one.
+    pub len: u64,
+    /// The ordering attributes of the key that the piece lies in.
+    pub order: KeyOrder,
+}
+
+/// What the capabilities say about keys, looked up once when the device is initialized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeySpace {
+    null: bool,
+    dump_fill: bool,
+    max_indirection: u32,
+    reserved_order: KeyOrder,
+}
+
+impl KeySpace {
+    /// From the capabilities in force. Accesses through the reserved lkey are as relaxed as the device makes all others
+    /// be: the driver cannot say.
+    pub fn new(caps: &Capabilities, config: &MkeyConfig) -> KeySpace {
+        let relaxed_write = config.strict != Strict::Off;
+        KeySpace {
+            null: Reserved::Null.exists(caps),
+            dump_fill: Reserved::DumpFill.exists(caps),
+            max_indirection: caps.general("max_indirection") as u32,
+            reserved_order: KeyOrder { relaxed_write, ..KeyOrder::default() },
+        }
+    }
+}
+
+/// Checks a request and prepares the walk to its memory.
+pub fn resolve<'a>(objects: &'a Objects, space: &KeySpace, request: &Request) -> Result<Walk<'a>, KeyError> {
+    let mut walk = Walk { objects, space: *space, request: *request, frames: Vec::new(), failed: false };
+    if request.len > 0 {
+        walk.enter(request.key, request.va, request.len, request.access)?;
+    }
+    Ok(walk)
+}
+
+/// Resolves a request into all its pieces, for accesses that must not happen in part. `None` of them are kept when the
+/// request has more than `max`.
+pub fn collect(
+    objects: &Objects,
+    space: &KeySpace,
+    request: &Request,
+    max: usize,
+) -> Result<Option<Vec<Piece>>, KeyError> {
+    let mut pieces = Vec::new();
+    for piece in resolve(objects, space, request)? {
+        if pieces.len() == max {
+            return Ok(None);
+        }
+        pieces.push(piece?);
+    }
+    Ok(Some(pieces))
+}
+
+/// One level of a walk.
+#[derive(Clone, Copy, Debug)]
+struct Frame<'a> {
+    target: Target<'a>,
+    va: u64,
+    left: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target<'a> {
+    Key(&'a MemoryKey),
+    Dma,
+    Nowhere,
+}
+
+/// The pieces of a request in the order of its bytes. After an error it yields nothing.
+#[derive(Clone, Debug)]
+pub struct Walk<'a> {
+    objects: &'a Objects,
+    space: KeySpace,
+    request: Request,
+    frames: Vec<Frame<'a>>,
+    failed: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Checks an access to a key and makes it the innermost level.
+    fn enter(&mut self, key: u32, va: u64, len: u64, access: Access) -> Result<(), KeyError> {
+        let target = match Reserved::find(key) {
+            Some(Reserved::Null) if self.space.null => Target::Nowhere,
+            Some(Reserved::DumpFill) if self.space.dump_fill => Target::Nowhere,
+            Some(Reserved::Lkey) if self.request.reserved_lkey => {
+                va.checked_add(len - 1).ok_or(KeyError::Bounds)?;
+                Target::Dma
+            }
+            _ => Target::Key(self.look_up(key)?),
+        };
+        if let Target::Key(key) = target {
+            check(&key.context, va, len, access, &self.request)?;
+            let levels = self.frames.len() as u32 + 1;
+            if key.context.mode.is_indirect() && levels > self.space.max_indirection {
+                return Err(KeyError::TooDeep);
+            }
+        }
+        self.frames.push(Frame { target, va, left: len });
+        Ok(())
+    }
+
+    fn look_up(&self, key: u32) -> Result<&'a MemoryKey, KeyError> {
+        let entry = MemoryKey::table(self.objects).get(key >> 8).ok_or(KeyError::NoSuchKey)?;
+        if entry.object.context.variant != key as u8 {
+            return Err(KeyError::WrongVariant);
+        }
+        Ok(&entry.object)
+    }
+
+    /// The next piece, or the next level down as an entry of a child key.
+    fn step(&mut self, frame: Frame<'a>) -> Result<Step, KeyError> {
+        let Frame { target, va, left } = frame;
+        let piece = |place, room: u64, order| Step::Piece(Piece { place, len: left.min(room), order });
+        let key = match target {
+            Target::Nowhere => return Ok(piece(Place::Nowhere, left, KeyOrder::default())),
+            Target::Dma => return Ok(piece(Place::Memory(Iova(va)), left, self.space.reserved_order)),
+            Target::Key(key) => key,
+        };
+        let context = &key.context;
+        let order = context.order();
+        let shift = context.log_page_size;
+        match &key.list {
+            Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
+            Translations::None => Err(KeyError::NotPresent),
+            Translations::Mtt(pages) => {
+                let page = entry(pages, context, va)?;
+                let needed = self.request.access.page_rights();
+                match page & (MTT_READ | MTT_WRITE) {
+                    0 => return Err(KeyError::NotPresent),
+                    have if have & needed != needed => return Err(KeyError::PageRights),
+                    _ => {}
+                }
+                let (within, room) = in_page(va, shift);
+                let address = (page & !0xfff).checked_add(within).ok_or(KeyError::Bounds)?;
+                Ok(piece(Place::Memory(Iova(address)), room, order))
+            }
+            Translations::Ksm(list) => {
+                let ksm = entry(list, context, va)?;
+                let (within, room) = in_page(va, shift);
+                let va = ksm.va.checked_add(within).ok_or(KeyError::Bounds)?;
+                Ok(Step::Down { key: ksm.key, va, len: left.min(room) })
+            }
+            Translations::Klm(list) => {
+                let at = va.wrapping_sub(base(context));
+                let index = list.partition_point(|klm| klm.end <= at);
+                let klm = list.get(index).ok_or(KeyError::NotPresent)?;
+                let start = index.checked_sub(1).and_then(|i| list.get(i)).map_or(0, |before| before.end);
+                let va = klm.va.checked_add(at - start).ok_or(KeyError::Bounds)?;
+                Ok(Step::Down { key: klm.key, va, len: left.min(klm.end - at) })
+            }
+            Translations::Umem { umem, offset } => {
+                let umem = &Umem::table(self.objects).get(*umem).ok_or(KeyError::NotPresent)?.object;
+                let at = offset.checked_add(va.wrapping_sub(base(context))).ok_or(KeyError::Bounds)?;
+                let (iova, room) = umem.locate(at).ok_or(KeyError::Bounds)?;
+                Ok(piece(Place::Memory(iova), room, order))
+            }
+            Translations::DeviceMemory { start } => {
+                let at = start.checked_add(va).ok_or(KeyError::Bounds)?;
+                Ok(piece(Place::Device(at), left, order))
+            }
+        }
+    }
+
+    fn advance(&mut self) -> Result<Option<Piece>, KeyError> {
+        loop {
+            let Some(frame) = self.frames.last().copied() else { return Ok(None) };
+            if frame.left == 0 {
+                self.frames.pop();
+                continue;
+            }
+            let step = self.step(frame)?;
+            let taken = match step {
+                Step::Piece(piece) => piece.len,
+                Step::Down { len, .. } => len,
+            };
+            debug_assert!(taken > 0 && taken <= frame.left, "a step that goes nowhere or too far");
+            if let Some(frame) = self.frames.last_mut() {
+                frame.left -= taken;
+                // The last byte of the address space may be the last byte of the frame.
+                frame.va = frame.va.wrapping_add(taken);
+            }
+            match step {
+                Step::Piece(piece) => return Ok(Some(piece)),
+                Step::Down { key, va, len } => self.enter(key, va, len, self.request.access.on_child())?,
+            }
+        }
+    }
+}
+
+enum Step {
+    Piece(Piece),
+    Down { key: u32, va: u64, len: u64 },
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Result<Piece, KeyError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.advance();
+        self.failed = next.is_err();
+        next.transpose()
+    }
+}
+
+/// Everything about a key that does not need its translations.
+fn check(context: &KeyContext, va: u64, len: u64, access: Access, request: &Request) -> Result<(), KeyError> {
+    if context.free {
+        return Err(KeyError::Free);
+    }
+    if context.pd != request.pd {
+        return Err(KeyError::WrongPd);
+    }
+    if context.qpn != ANY_QPN && context.qpn != request.qpn {
+        return Err(KeyError::WrongQp);
+    }
+    if !context.rights.contains(access.rights()) {
+        return Err(KeyError::Rights);
+    }
+    if context.length64 {
+        return va.checked_add(len - 1).map(|_| ()).ok_or(KeyError::Bounds);
+    }
+    let at = va.checked_sub(base(context)).ok_or(KeyError::Bounds)?;
+    let room = context.len.checked_sub(at).ok_or(KeyError::Bounds)?;
+    if len > room { Err(KeyError::Bounds) } else { Ok(()) }
+}
+
+/// The address of a key's first byte. Device memory keys count from 0: their `start_addr` says where in the device
+/// memory they lie (kernel `mlx5_ib_get_dm_mr`, and IB_ZERO_BASED is required of the caller).
+fn base(context: &KeyContext) -> u64 {
+    if context.mode == Mode::Memic { 0 } else { context.start_addr }
+}
+
+/// The entry of a list of equal pages for `va`.
+fn entry<T: Copy>(list: &[T], context: &KeyContext, va: u64) -> Result<T, KeyError> {
+    let shift = context.log_page_size;
+    let index = (va >> shift).checked_sub(context.start_addr >> shift).ok_or(KeyError::Bounds)?;
+    let index = usize::try_from(index).map_err(|_| KeyError::NotPresent)?;
+    list.get(index).copied().ok_or(KeyError::NotPresent)
+}
+
+/// Where `va` stands in its page, and how many bytes the page has from there on.
+fn in_page(va: u64, shift: u32) -> (u64, u64) {
+    let size = 1u64 << shift.min(63);
+    let within = va & (size - 1);
+    (within, size - within)
+}
+
+#[cfg(test)]
+mod tests;
