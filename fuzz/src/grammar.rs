@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 
 use cx10::cmdif;
+use cx10::device::objects::Kind as ObjectKind;
 use cx10::prm::commands::layouts;
 use cx10::prm::{Kind, Layout, Opcode};
 
@@ -22,6 +23,36 @@ pub struct Leaf {
     pub offset: u32,
     /// Bits.
     pub width: u32,
+    /// Which kinds of objects it may name, bit n for kind n.
+    pub kinds: u64,
+    /// It holds a guest address.
+    pub address: bool,
+    /// A driver leaves it alone unless it means it.
+    pub rare: bool,
+    /// It makes pages larger than 4 KiB.
+    pub enlarges: bool,
+}
+
+impl Leaf {
+    fn new(name: &'static str, path: String, offset: u32, width: u32) -> Leaf {
+        let kind_named = |kind: &&ObjectKind| width >= 4 && names(name, &format!("{kind:?}").to_lowercase());
+        let kinds = ObjectKind::ALL.iter().filter(kind_named).fold(0, |set, kind| set | 1 << *kind as u32);
+        Leaf {
+            name,
+            kinds,
+            address: width == 64 && ["addr", "pas", "va", "dbr"].iter().any(|part| name.contains(part)),
+            rare: is_rare(name) || path.starts_with("match_") || path.contains(".match_"),
+            enlarges: ["page_size", "pg_sz", "entity_size"].iter().any(|part| name.contains(part)),
+            path,
+            offset,
+            width,
+        }
+    }
+
+    /// Whether it may hold the number of an object of `kind`.
+    pub fn may_name(&self, kind: ObjectKind) -> bool {
+        self.kinds >> kind as u32 & 1 != 0
+    }
 }
 
 /// One form of a command.
@@ -69,7 +100,7 @@ fn collect(layout: &'static Layout, base: u32, prefix: &str, leaves: &mut Vec<Le
         let at = base + field.offset;
         let path = format!("{prefix}{}", field.name);
         let mut add = |path: String, offset, width| {
-            leaves.push(Leaf { name: field.name, path, offset, width });
+            leaves.push(Leaf::new(field.name, path, offset, width));
         };
         match field.kind {
             Kind::Scalar { width } => add(path, at, width),
@@ -118,7 +149,7 @@ pub fn form(opcode: Opcode) -> Option<&'static Form> {
 }
 
 /// Whether a field of this name may hold the number of an object of `kind` (the name of the kind, lower case).
-pub fn names(field: &str, kind: &str) -> bool {
+fn names(field: &str, kind: &str) -> bool {
     // Kinds that PRM field names call something else.
     const OTHER: &[(&str, &str)] = &[
         ("td", "transport_domain"),
@@ -133,6 +164,10 @@ pub fn names(field: &str, kind: &str) -> bool {
         ("counterset", "counter_set_id"),
         ("tir", "destination_id"),
         ("uctx", "uid"),
+        ("xrcsrq", "xrc_srqn"),
+        ("rqtable", "rqtn"),
+        ("rqtable", "indirect_table"),
+        ("flowentry", "flow_index"),
         ("xrcd", "xrc"),
         ("reformat", "packet_reformat_id"),
         ("packetreformat", "packet_reformat_id"),
@@ -142,7 +177,7 @@ pub fn names(field: &str, kind: &str) -> bool {
     words.any(|word| word.starts_with(kind)) || OTHER.iter().any(|(k, f)| *k == kind && field.starts_with(f))
 }
 
-/// Whether a field of this name holds a guest address.
-pub fn is_address(leaf: &Leaf) -> bool {
-    leaf.width == 64 && ["addr", "pas", "va", "dbr"].iter().any(|part| leaf.name.contains(part))
+/// Whether a field names something that a driver leaves alone unless it means it.
+fn is_rare(field: &str) -> bool {
+    ["op_mod", "uid", "underlay_qpn", "ts_cqe_to_dest_cqn", "hairpin"].iter().any(|name| field.starts_with(name))
 }

@@ -21,6 +21,7 @@ pub mod grammar;
 pub mod input;
 pub mod machine;
 pub mod mailbox;
+pub mod templates;
 pub mod trace;
 pub mod vfio_user;
 

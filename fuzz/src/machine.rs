@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use cx10::device::hca::Phase;
-use cx10::device::objects::ObjRef;
+use cx10::device::objects::{Kind, ObjRef};
 use cx10::dma::map::Rights;
 use cx10::dma::{Iova, MemoryMap};
 use cx10::prm::{Opcode, bits};
@@ -14,6 +14,7 @@ use cx10::trace::{Header, Options, Trace};
 
 use crate::grammar::{self, Form, Leaf};
 use crate::input::Input;
+use crate::templates::{TEMPLATES, Tail, Template};
 
 /// Buffers that commands name are the first page of a slot; the rest of the slot is nobody's.
 pub const SLOT: u64 = 64 << 10;
@@ -38,6 +39,7 @@ pub struct Machine {
     history: Vec<u32>,
     last: Vec<(u16, Vec<u8>)>,
     used: u64,
+    next_slot: u64,
     /// The input may have named memory between the buffers.
     anywhere: bool,
 }
@@ -70,6 +72,7 @@ impl Machine {
             history: Vec::new(),
             last: Vec::new(),
             used: 0,
+            next_slot: 0,
             anywhere: false,
         };
         machine.rig.sign_mailboxes = true;
@@ -84,16 +87,16 @@ impl Machine {
         map.map(Iova(CANARY), CANARY_SIZE, Rights::ReadWrite, Some(self.canary_fd.as_fd()), 0).expect("fresh map");
         self.history.clear();
         self.last.clear();
-        self.used = 0;
+        (self.used, self.next_slot) = (0, 0);
         self.anywhere = false;
     }
 
-    /// Every object that exists, with the lower-case name of its kind.
-    pub fn live(&self) -> Vec<(String, ObjRef)> {
+    /// Every object that exists.
+    pub fn live(&self) -> Vec<ObjRef> {
         let objects = &self.rig.function.hca().objects;
         let users = objects.uctxs.iter().map(|(uid, _)| uid as u16);
         let uids = [0, cx10::device::objects::SHARED_UID].into_iter().chain(users);
-        uids.flat_map(|uid| objects.owned_by(uid)).map(|o| (format!("{:?}", o.kind).to_lowercase(), o)).collect()
+        uids.flat_map(|uid| objects.owned_by(uid)).collect()
     }
 
     /// The address of a slot's buffer.
@@ -108,11 +111,11 @@ impl Machine {
         let live = self.live();
         let mut input = vec![0; form.len];
         for (i, leaf) in form.leaves.iter().enumerate() {
-            if grammar::is_address(leaf) {
+            if leaf.address {
                 let at = self.buffer(SLOTS - 1 - i as u64 % 4);
                 set(&mut input, leaf, at);
-            } else if leaf.width >= 8 && leaf.name != "uid" && leaf.name != "op_mod" {
-                if let Some((_, object)) = live.iter().rev().find(|(kind, _)| grammar::names(leaf.name, kind)) {
+            } else if leaf.width >= 8 && leaf.kinds != 0 && !leaf.rare {
+                if let Some(object) = live.iter().rev().find(|object| leaf.may_name(object.kind)) {
                     set(&mut input, leaf, u64::from(object.id));
                 }
             }
@@ -127,14 +130,34 @@ impl Machine {
         input
     }
 
-    /// A careful command with some fields set by path.
-    pub fn template(&mut self, opcode: Opcode, fields: &[(&str, u64)]) -> Option<(Vec<u8>, usize)> {
+    /// A command as a driver sends it.
+    pub fn template(&mut self, template: &Template) -> Option<(Vec<u8>, usize)> {
+        let opcode = template.opcode;
         let form = grammar::form(opcode)?;
         let mut input = self.careful(form);
-        for (path, value) in fields {
+        input.truncate(form.len);
+        input[6..8].copy_from_slice(&template.op_mod.to_be_bytes());
+        for (path, value) in template.fields {
             let leaf = form.leaves.iter().find(|leaf| leaf.path == *path);
             let leaf = leaf.unwrap_or_else(|| panic!("{opcode} has no field {path}"));
             set(&mut input, leaf, *value);
+        }
+        let of_kind = |live: Vec<ObjRef>, wanted: Kind| -> Vec<u32> {
+            live.into_iter().filter(|object| object.kind == wanted).map(|object| object.id).collect()
+        };
+        match template.tail {
+            Tail::None => {}
+            Tail::Pages(low) => {
+                let first = self.next_slot;
+                self.next_slot += 4;
+                (0..8).for_each(|i| input.extend((self.buffer(first + i) | low).to_be_bytes()));
+            }
+            Tail::Numbers(kind, high) => {
+                of_kind(self.live(), kind).iter().for_each(|id| input.extend((id | high).to_be_bytes()));
+            }
+            Tail::Destinations(kind, high) => of_kind(self.live(), kind)
+                .iter()
+                .for_each(|id| input.extend((u64::from(high) << 56 | u64::from(*id) << 32).to_be_bytes())),
         }
         Some((input, form.out_len))
     }
@@ -153,6 +176,13 @@ impl Machine {
                 blank
             }
             (1, Some(last)) => last,
+            (3, _) => {
+                let fitting: Vec<&Template> = TEMPLATES.iter().filter(|t| t.opcode == form.opcode).collect();
+                match fitting.get(input.below(fitting.len())) {
+                    Some(template) => self.template(template).map_or_else(Vec::new, |(bytes, _)| bytes),
+                    None => self.careful(form),
+                }
+            }
             _ => self.careful(form),
         };
         let live = self.live();
@@ -187,15 +217,15 @@ impl Machine {
         (bytes, out)
     }
 
-    fn value(&mut self, leaf: &Leaf, live: &[(String, ObjRef)], input: &mut Input<'_>) -> u64 {
+    fn value(&mut self, leaf: &Leaf, live: &[ObjRef], input: &mut Input<'_>) -> u64 {
         let choice = input.u8();
         match choice % 4 {
             0 if leaf.width >= 4 => {
                 let fitting: Vec<u32> =
-                    live.iter().filter(|(kind, _)| grammar::names(leaf.name, kind)).map(|(_, o)| o.id).collect();
+                    live.iter().filter(|object| leaf.may_name(object.kind)).map(|object| object.id).collect();
                 match (fitting.is_empty(), live.is_empty()) {
                     (false, _) => u64::from(fitting[input.below(fitting.len())]),
-                    (true, false) => u64::from(live[input.below(live.len())].1.id),
+                    (true, false) => u64::from(live[input.below(live.len())].id),
                     _ => input.number(leaf.width),
                 }
             }
@@ -258,8 +288,9 @@ impl Machine {
         // A key on physical addresses, or pages that are larger than a slot's buffer, may cover anything.
         let Some(opcode) = bytes.first_chunk().map(|b| Opcode(u16::from_be_bytes(*b))) else { return };
         let Some(form) = grammar::form(opcode) else { return };
-        let large = |leaf: &&Leaf| ["page_size", "pg_sz", "entity_size"].iter().any(|part| leaf.name.contains(part));
-        if opcode == Opcode::CREATE_MKEY || form.leaves.iter().filter(large).any(|leaf| get(bytes, leaf) != 0) {
+        if opcode == Opcode::CREATE_MKEY
+            || form.leaves.iter().filter(|leaf| leaf.enlarges).any(|leaf| get(bytes, leaf) != 0)
+        {
             self.anywhere = true;
         }
     }

@@ -4,12 +4,14 @@
 use std::cell::RefCell;
 
 use cx10::device::hca::Phase;
+use cx10::device::objects::Kind;
 use cx10::prm::{Opcode, bits};
 use cx10::testing::{FREE, Rig};
 
 use crate::grammar;
 use crate::input::Input;
 use crate::machine::{Machine, SLOT, SLOTS};
+use crate::templates::TEMPLATES;
 
 /// Most steps of one input.
 const STEPS: usize = 40;
@@ -46,30 +48,10 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// Creates what a driver creates first. Families that the device does not implement are left out; an object that it
-/// refuses is missing, which the fuzzer has to live with.
+/// Creates one of everything, as far as the device implements it. What it refuses is missing, which is no failure here.
 pub fn furnish(machine: &mut Machine) {
-    let key = |field: &'static str| format!("memory_key_mkey_entry.{field}");
-    let key = ["access_mode_1_0", "relaxed_ordering_write", "relaxed_ordering_read", "lr", "lw", "rr", "rw"].map(key);
-    let mut mkey: Vec<(&str, u64)> = key.iter().map(|path| (path.as_str(), 1)).collect();
-    mkey.extend([
-        ("memory_key_mkey_entry.len", 0x4000),
-        ("memory_key_mkey_entry.qpn", 0xff_ffff),
-        ("memory_key_mkey_entry.translations_octword_size", 2),
-        ("memory_key_mkey_entry.log_page_size", 12),
-        ("translations_octword_actual_size", 2),
-    ]);
-    let wanted: &[(Opcode, &[(&str, u64)])] = &[
-        (Opcode::ALLOC_UAR, &[]),
-        (Opcode::ALLOC_PD, &[]),
-        (Opcode::ALLOC_TRANSPORT_DOMAIN, &[]),
-        (Opcode::CREATE_EQ, &[("eq_context_entry.log_eq_size", 4), ("event_bitmask[0]", 1 << 0xa | 1 << 0xb)]),
-        (Opcode::CREATE_EQ, &[("eq_context_entry.log_eq_size", 4), ("eq_context_entry.intr", 1)]),
-        (Opcode::CREATE_CQ, &[("cq_context.log_cq_size", 4)]),
-        (Opcode::CREATE_MKEY, &mkey),
-    ];
-    for (opcode, fields) in wanted {
-        if let Some((bytes, out)) = machine.template(*opcode, fields) {
+    for template in TEMPLATES {
+        if let Some((bytes, out)) = machine.template(template) {
             machine.command(&bytes, out);
         }
     }
@@ -162,17 +144,17 @@ fn poke(machine: &mut Machine, input: &mut Input<'_>) {
 /// A doorbell of an object that exists, or any write to a UAR page.
 fn doorbell(machine: &mut Machine, input: &mut Input<'_>) {
     let live = machine.live();
-    let some = |input: &mut Input<'_>, kind: &str| {
-        let ids: Vec<u32> = live.iter().filter(|(k, _)| k == kind).map(|(_, o)| o.id).collect();
+    let some = |input: &mut Input<'_>, kind: Kind| {
+        let ids: Vec<u32> = live.iter().filter(|object| object.kind == kind).map(|object| object.id).collect();
         if ids.is_empty() { 0 } else { ids[input.below(ids.len())] }
     };
-    let page = u64::from(some(input, "uar"));
+    let page = u64::from(some(input, Kind::Uar));
     let count = input.u32();
     let (offset, word) = match input.u8() % 5 {
-        0 => (0x40, u64::from(some(input, "eq") << 24 | count & 0xff_ffff) << 32),
-        1 => (0x48, u64::from(some(input, "eq") << 24 | count & 0xff_ffff) << 32),
-        2 => (0x20, u64::from(count) << 32 | u64::from(some(input, "cq"))),
-        3 => (0x800, u64::from(count) << 32 | u64::from(some(input, "qp")) << 8),
+        0 => (0x40, u64::from(some(input, Kind::Eq) << 24 | count & 0xff_ffff) << 32),
+        1 => (0x48, u64::from(some(input, Kind::Eq) << 24 | count & 0xff_ffff) << 32),
+        2 => (0x20, u64::from(count) << 32 | u64::from(some(input, Kind::Cq))),
+        3 => (0x800, u64::from(count) << 32 | u64::from(some(input, Kind::Qp)) << 8),
         _ => (u64::from(input.u16()) & 0xfff, input.u64()),
     };
     let bytes = word.to_be_bytes();
@@ -256,11 +238,11 @@ fn upheaval(machine: &mut Machine, input: &mut Input<'_>) {
 fn again(machine: &mut Machine, input: &mut Input<'_>) {
     let first = input.u8();
     let live = machine.live();
-    for (kind, object) in live.iter().skip(usize::from(first % 16)).take(8) {
+    for object in live.iter().skip(usize::from(first % 16)).take(8) {
         for form in grammar::forms() {
             let name = form.opcode.to_string();
             let ends = ["DESTROY_", "DEALLOC_", "QUERY_"].iter().any(|verb| name.starts_with(verb));
-            let leaf = form.leaves.iter().find(|leaf| leaf.width >= 8 && grammar::names(leaf.name, kind));
+            let leaf = form.leaves.iter().find(|leaf| leaf.width >= 8 && leaf.may_name(object.kind));
             if let (true, Some(leaf)) = (ends && (first & 0x80 != 0 || name.starts_with("QUERY_")), leaf) {
                 let mut bytes = vec![0; form.len];
                 bytes[..2].copy_from_slice(&form.opcode.0.to_be_bytes());

@@ -162,6 +162,11 @@ macro_rules! objects {
             $($kind,)*
         }
 
+        impl Kind {
+            /// Every kind, in the order of the numbers that `as` gives.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+
         /// All object tables of the function.
         #[derive(Debug)]
         pub struct Objects {
