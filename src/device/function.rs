@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::config_space::{CONFIG_SIZE, ConfigSpace, Identity, Vpd};
 use super::cq::{CQE, Completion};
 use super::eq::Posted;
-use super::hca::{Event, Hca};
+use super::hca::{Event, Hca, Phase};
 use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
 use super::irq::Interrupts;
 use super::memic;
@@ -280,6 +280,10 @@ impl Function {
 
     fn uar_write(&mut self, offset: u64, data: &[u8]) {
         let Ok(page) = u32::try_from(offset / uar::PAGE) else { return };
+        if self.hca.phase() != Phase::Running {
+            // A driver that has torn the HCA down still rings the queues that its interrupts find.
+            return;
+        }
         if self.hca.objects.uars.get(page).is_none() {
             let first = self.summary.unimplemented_doorbell("unallocated UAR");
             if first {
