@@ -187,6 +187,21 @@ fn a_window_needs_its_parents_local_rights_and_its_own_remote_ones() {
 }
 
 #[test]
+fn a_piece_list_is_crossed_from_entry_to_entry_and_padding_is_passed_over() {
+    let mut world = World::new();
+    let low = world.key(PA, 0, 0x1000, 0, Translations::None);
+    let high = world.key(PA, 0x8000, 0x1000, 0, Translations::None);
+    let list = [(0x10, low, 0x100), (0x10, 0, 0), (0x18, high, 0x8200), (0x18, 0, 0), (0x20, low, 0x300), (0x20, 0, 0)];
+    let list = list.into_iter().map(|(end, key, va)| Klm { end, key, va }).collect();
+    let key = world.key(KLM, 0x40, 0x30, 0, Translations::Klm(list));
+    let whole = vec![memory(0x100, 0x10), memory(0x8200, 8), memory(0x300, 8)];
+    assert_eq!(world.ask(&request(key, 0x40, 0x20)), Ok(whole));
+    assert_eq!(world.ask(&request(key, 0x50, 1)), Ok(vec![memory(0x8200, 1)]));
+    assert_eq!(world.ask(&request(key, 0x5f, 1)), Ok(vec![memory(0x307, 1)]));
+    assert_eq!(world.ask(&request(key, 0x5f, 2)), Err(KeyError::NotPresent), "the key is longer than its list");
+}
+
+#[test]
 fn indirect_keys_nest_as_deep_as_advertised_and_loops_end_there() {
     let mut world = World::new();
     let mut key = world.key(PA, 0, 0x1000, 0, Translations::None);
@@ -332,22 +347,30 @@ enum Plan {
 }
 
 fn leaf() -> impl Strategy<Value = Plan> {
+    let rights = prop_oneof![9 => Just(3u64), 1 => 0u64..4];
     prop_oneof![
-        (0u64..0x200, 0u64..0x300).prop_map(|(start, len)| Plan::Pa { start, len }),
-        (0u64..0x1800, 0u64..0x2000, prop::collection::vec((0u64..64, 0u64..4), 0..4)).prop_map(
-            |(start, len, pages)| {
-                let pages = pages.into_iter().map(|(page, rights)| page << 12 | rights).collect();
-                Plan::Mtt { start, len, pages }
-            }
-        ),
+        (0u64..8, 0x300u64..0x800).prop_map(|(start, len)| Plan::Pa { start, len }),
+        (0u64..8, 0x300u64..0x3000, prop::collection::vec((0u64..64, rights), 1..4)).prop_map(|(start, len, pages)| {
+            let pages = pages.into_iter().map(|(page, rights)| page << 12 | rights).collect();
+            Plan::Mtt { start, len, pages }
+        }),
     ]
+}
+
+/// Mostly children that can be reached: among the first keys, which are leaves, at addresses that they have.
+fn child() -> impl Strategy<Value = (usize, u64)> {
+    (prop_oneof![4 => 0usize..2, 1 => 0usize..16], prop_oneof![9 => 8u64..0x200, 1 => 0u64..0x3000])
 }
 
 fn indirect() -> impl Strategy<Value = Plan> {
     prop_oneof![
-        (0u64..0x40, 0u64..0x200, prop::collection::vec((0u64..0x60, 0usize..16, 0u64..0x300), 0..6))
-            .prop_map(|(start, len, list)| Plan::Klm { start, len, list }),
-        (0u64..0x40, 0u64..0x200, 0u32..8, prop::collection::vec((0usize..16, 0u64..0x300), 0..6))
+        (0u64..0x40, 0x40u64..0x200, prop::collection::vec((0u64..0x60, child()), 1..8)).prop_map(
+            |(start, len, list)| {
+                let list = list.into_iter().map(|(len, (key, va))| (len, key, va)).collect();
+                Plan::Klm { start, len, list }
+            }
+        ),
+        (0u64..0x40, 0x40u64..0x200, 3u32..8, prop::collection::vec(child(), 1..8))
             .prop_map(|(start, len, shift, list)| Plan::Ksm { start, len, shift, list }),
     ]
 }
@@ -393,11 +416,11 @@ proptest! {
 
     #[test]
     fn the_walk_finds_what_a_search_byte_by_byte_finds(
-        leaves in prop::collection::vec(leaf(), 1..5),
+        leaves in prop::collection::vec(leaf(), 2..5),
         tables in prop::collection::vec(indirect(), 1..7),
         spoilt in prop::collection::vec(0usize..11, 0..2),
         which in 0usize..11,
-        (va, len) in (0u64..0x300, 1u64..0x300),
+        (va, len) in (0u64..0x80, 1u64..0x180),
     ) {
         let plans: Vec<Plan> = leaves.into_iter().chain(tables).collect();
         let (world, keys) = build(&plans, &spoilt);
@@ -437,7 +460,7 @@ proptest! {
 
     #[test]
     fn no_request_makes_the_walk_panic_or_run_long(
-        leaves in prop::collection::vec(leaf(), 1..4),
+        leaves in prop::collection::vec(leaf(), 2..4),
         tables in prop::collection::vec(indirect(), 1..7),
         which in 0usize..10,
         va in prop_oneof![any::<u64>(), 0u64..0x400],
