@@ -142,6 +142,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,
     crate::mkey::policy::syn::TABLE,
+    crate::mkey::umr::syn::TABLE,
     vport::syn::TABLE,
     roce::syn::TABLE,
     counters::syn::TABLE,

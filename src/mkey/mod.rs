@@ -1,7 +1,7 @@
 //! Memory keys: their context, the ordering policy, and the way from an address of a key to memory.
 //!
 //! [`context`] reads the key context, [`policy`] is the one place that judges its ordering attributes, [`list`] holds
-//! translations, [`translate`] follows them. A key is `index << 8 | mkey_7_0`; the index is the object's number, the
+//! translations, [`translate`] follows them, [`umr`] judges changes by work requests. A key is `index << 8 | mkey_7_0`; the index is the object's number, the
 //! low byte is the driver's (kernel `mlx5_idx_to_mkey`).
 
 pub mod context;
@@ -11,6 +11,7 @@ pub mod list;
 pub mod policy;
 pub mod reserved;
 pub mod translate;
+pub mod umr;
 
 use self::context::KeyContext;
 use self::list::{OCTWORD, Translations};

@@ -1,0 +1,435 @@
+//! Judges what a user-mode memory registration (UMR) would make of a key (PRM "UMR WQE", `mkey_mask`; kernel
+//! `include/linux/mlx5/device.h`, `mlx5_ib umr.c`).
+//!
+//! [`judge`] is the whole decision about the context; flags, lists and completion are the work queue's business.
+//! Fields of the segment that the mask leaves out are ignored: the kernel fills the ordering bits of every segment,
+//! masked or not.
+
+use bitflags::bitflags;
+
+use super::MemoryKey;
+use super::context::{Defect, KeyContext, Rights};
+use super::policy::{self, Grant, Origin, Rules, Violation};
+use crate::cmdif::error::{Syndrome, syndromes};
+use crate::config::KeyKind;
+use crate::device::capabilities::Capabilities;
+
+syndromes! {
+    /// Checks of a UMR's key context.
+    pub mod syn = 0x0025_0000;
+    1 NOT_ENABLED "the UMR names a key without umr_en";
+    2 UNKNOWN_MASK "the UMR's mkey_mask has a bit without meaning";
+    3 INTEGRITY "the UMR's mkey_mask names integrity fields, which are not advertised";
+    4 ENTITY_SIZE "the UMR changes log_page_size and umr_modify_entity_size_disabled is set";
+    5 ATOMIC "the UMR changes the atomic right and umr_modify_atomic_disabled is set";
+}
+
+bitflags! {
+    /// `mkey_mask`: the fields that a UMR changes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Mask: u64 {
+        /// `len` and `length64`.
+        const LEN = 1 << 0;
+        /// The low five bits of `log_page_size`.
+        const PAGE_SIZE = 1 << 1;
+        /// `start_addr`.
+        const START_ADDR = 1 << 6;
+        /// `pd`.
+        const PD = 1 << 7;
+        /// `en_rinval`.
+        const EN_RINVAL = 1 << 8;
+        /// `expected_sigerr_count`.
+        const EN_SIGERR = 1 << 9;
+        /// `bsf_en`.
+        const BSF_EN = 1 << 12;
+        /// `mkey_7_0`.
+        const KEY = 1 << 13;
+        /// `qpn`.
+        const QPN = 1 << 14;
+        /// `lr`.
+        const LR = 1 << 17;
+        /// `lw`.
+        const LW = 1 << 18;
+        /// `rr`.
+        const RR = 1 << 19;
+        /// `rw`.
+        const RW = 1 << 20;
+        /// `a`.
+        const A = 1 << 21;
+        /// `small_fence_on_rdma_read_response`.
+        const SMALL_FENCE = 1 << 23;
+        /// `relaxed_ordering_write`.
+        const RELAXED_ORDERING_WRITE = 1 << 25;
+        /// `free`.
+        const FREE = 1 << 29;
+        /// The top bit of `log_page_size`.
+        const PAGE_SIZE_5 = 1 << 42;
+        /// `relaxed_ordering_read`.
+        const RELAXED_ORDERING_READ = 1 << 47;
+    }
+}
+
+/// What the capabilities forbid a UMR to change, apart from ordering.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UmrCaps {
+    /// `umr_modify_entity_size_disabled`.
+    pub entity_size_disabled: bool,
+    /// `umr_modify_atomic_disabled`.
+    pub atomic_disabled: bool,
+}
+
+impl UmrCaps {
+    /// The capabilities in force.
+    pub fn new(caps: &Capabilities) -> UmrCaps {
+        UmrCaps {
+            entity_size_disabled: caps.general("umr_modify_entity_size_disabled") != 0,
+            atomic_disabled: caps.general("umr_modify_atomic_disabled") != 0,
+        }
+    }
+}
+
+/// What a UMR makes of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The context afterwards.
+    pub context: KeyContext,
+    /// Whether the key becomes usable by it.
+    pub origin: Origin,
+    /// The ordering policy's answer.
+    pub grant: Grant,
+}
+
+/// Judges a UMR with `mask` and the context segment `wanted` on `key`. The origin goes with a refusal too, for the
+/// report.
+pub fn judge(
+    key: &MemoryKey,
+    mask: u64,
+    wanted: &KeyContext,
+    rules: &Rules<'_>,
+    caps: UmrCaps,
+) -> Result<Change, (Origin, Violation)> {
+    let context = merge(&key.context, Mask::from_bits_truncate(mask), wanted);
+    let origin = if key.context.free && !context.free { Origin::UmrEnable } else { Origin::UmrModify };
+    admit(key, mask, &context, rules, caps)
+        .map(|grant| Change { context, origin, grant })
+        .map_err(|violation| (origin, violation))
+}
+
+fn admit(
+    key: &MemoryKey,
+    mask: u64,
+    context: &KeyContext,
+    rules: &Rules<'_>,
+    caps: UmrCaps,
+) -> Result<Grant, Violation> {
+    let refuse = |field, value, syndrome: Syndrome| {
+        Err(Violation { defect: Defect { field, value, syndrome }, ordering: false })
+    };
+    if !key.context.umr_en {
+        return refuse("umr_en", 0, syn::NOT_ENABLED);
+    }
+    let Some(fields) = Mask::from_bits(mask) else {
+        return refuse("mkey_mask", mask, syn::UNKNOWN_MASK);
+    };
+    let page_size = Mask::PAGE_SIZE | Mask::PAGE_SIZE_5;
+    let forbidden = [
+        (Mask::EN_SIGERR | Mask::BSF_EN, true, syn::INTEGRITY),
+        (page_size, caps.entity_size_disabled, syn::ENTITY_SIZE),
+        (Mask::A, caps.atomic_disabled, syn::ATOMIC),
+        (Mask::RELAXED_ORDERING_WRITE, !rules.caps.write_umr, policy::syn::UMR_WRITE_NOT_CAPABLE),
+        (Mask::RELAXED_ORDERING_READ, !rules.caps.read_umr, policy::syn::UMR_READ_NOT_CAPABLE),
+    ];
+    if let Some((.., syndrome)) = forbidden.iter().find(|(bits, forbids, _)| *forbids && fields.intersects(*bits)) {
+        return refuse("mkey_mask", mask, *syndrome);
+    }
+    context.check().map_err(|defect| Violation { defect, ordering: false })?;
+    policy::judge(context, kind_after(key, context), rules)
+}
+
+/// The kind that a key has for the policy: a window stays one when it is bound.
+pub fn kind_after(key: &MemoryKey, context: &KeyContext) -> KeyKind {
+    if key.kind == KeyKind::Window { KeyKind::Window } else { context.kind() }
+}
+
+/// `current` with the fields of `mask` from `wanted`.
+fn merge(current: &KeyContext, mask: Mask, wanted: &KeyContext) -> KeyContext {
+    const LOW_BITS: u32 = 0x1f;
+    let mut merged = *current;
+    let takes = |bit| mask.contains(bit);
+    if takes(Mask::LEN) {
+        merged.len = wanted.len;
+        merged.length64 = wanted.length64;
+    }
+    if takes(Mask::PAGE_SIZE) {
+        merged.log_page_size = merged.log_page_size & !LOW_BITS | wanted.log_page_size & LOW_BITS;
+    }
+    if takes(Mask::PAGE_SIZE_5) {
+        merged.log_page_size = merged.log_page_size & LOW_BITS | wanted.log_page_size & !LOW_BITS;
+    }
+    if takes(Mask::START_ADDR) {
+        merged.start_addr = wanted.start_addr;
+    }
+    if takes(Mask::PD) {
+        merged.pd = wanted.pd;
+    }
+    if takes(Mask::EN_RINVAL) {
+        merged.en_rinval = wanted.en_rinval;
+    }
+    if takes(Mask::KEY) {
+        merged.variant = wanted.variant;
+    }
+    if takes(Mask::QPN) {
+        merged.qpn = wanted.qpn;
+    }
+    let rights = [
+        (Mask::LR, Rights::LOCAL_READ),
+        (Mask::LW, Rights::LOCAL_WRITE),
+        (Mask::RR, Rights::REMOTE_READ),
+        (Mask::RW, Rights::REMOTE_WRITE),
+        (Mask::A, Rights::ATOMIC),
+    ];
+    for (_, right) in rights.into_iter().filter(|(bit, _)| takes(*bit)) {
+        merged.rights.set(right, wanted.rights.contains(right));
+    }
+    if takes(Mask::SMALL_FENCE) {
+        merged.small_fence = wanted.small_fence;
+    }
+    if takes(Mask::RELAXED_ORDERING_WRITE) {
+        merged.relaxed_write = wanted.relaxed_write;
+    }
+    if takes(Mask::FREE) {
+        merged.free = wanted.free;
+    }
+    if takes(Mask::RELAXED_ORDERING_READ) {
+        merged.relaxed_read = wanted.relaxed_read;
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{MkeyConfig, RawEncoding2, Strict};
+    use crate::mkey::list::Translations;
+    use crate::mkey::policy::OrderingCaps;
+    use crate::prm::mkey::Mkc;
+
+    const CAPS: OrderingCaps =
+        OrderingCaps { write: true, read: true, write_umr: true, read_umr: true, read_after_write: true };
+    /// What the kernel masks when it enables a pooled key (mlx5_ib umr.c).
+    const ENABLE: Mask = Mask::LEN
+        .union(Mask::PAGE_SIZE)
+        .union(Mask::START_ADDR)
+        .union(Mask::PD)
+        .union(Mask::KEY)
+        .union(Mask::LR)
+        .union(Mask::LW)
+        .union(Mask::FREE);
+
+    fn pooled(mode: u32, edit: impl FnOnce(&mut Mkc)) -> MemoryKey {
+        let mut mkc = Mkc::zeroed();
+        mkc.set_free(1);
+        mkc.set_umr_en(1);
+        mkc.set_lr(1);
+        mkc.set_access_mode_1_0(mode);
+        mkc.set_pd(1);
+        mkc.set_qpn(0xff_ffff);
+        mkc.set_log_page_size(12);
+        edit(&mut mkc);
+        let context = KeyContext::read(&mkc);
+        MemoryKey { kind: context.kind(), context, list: Translations::None }
+    }
+
+    fn segment(edit: impl FnOnce(&mut Mkc)) -> KeyContext {
+        let mut mkc = Mkc::zeroed();
+        mkc.set_lr(1);
+        mkc.set_lw(1);
+        mkc.set_pd(7);
+        mkc.set_start_addr(0x1000);
+        mkc.set_len(0x2000);
+        mkc.set_log_page_size(13);
+        mkc.set_mkey_7_0(0x42);
+        edit(&mut mkc);
+        KeyContext::read(&mkc)
+    }
+
+    fn ask(
+        key: &MemoryKey,
+        mask: Mask,
+        wanted: &KeyContext,
+        strict: Strict,
+        caps: OrderingCaps,
+    ) -> Result<Change, (Origin, Syndrome)> {
+        let config = MkeyConfig { strict, exempt: vec![], require_read: false, raw_encoding_2: RawEncoding2::Reject };
+        judge(key, mask.bits(), wanted, &Rules { config: &config, caps }, UmrCaps::default())
+            .map_err(|(origin, violation)| (origin, violation.defect.syndrome))
+    }
+
+    #[test]
+    fn only_masked_fields_change() {
+        let key = pooled(1, |m| m.set_relaxed_ordering_write(1));
+        let change = ask(&key, ENABLE, &segment(|_| {}), Strict::Create, CAPS).expect("a relaxed key");
+        let after = change.context;
+        assert_eq!((change.origin, change.grant.relaxed), (Origin::UmrEnable, true));
+        assert_eq!((after.free, after.pd, after.start_addr, after.len), (false, 7, 0x1000, 0x2000));
+        assert_eq!((after.log_page_size, after.variant, after.qpn), (13, 0x42, 0xff_ffff));
+        assert_eq!(after.rights, Rights::LOCAL_READ | Rights::LOCAL_WRITE);
+        assert!(after.relaxed_write && after.umr_en, "not in the mask");
+    }
+
+    #[test]
+    fn each_bit_of_the_mask_moves_its_field_and_no_other() {
+        let key = pooled(1, |m| m.set_relaxed_ordering_read(0));
+        let wanted = segment(|m| {
+            m.set_free(0);
+            m.set_rr(1);
+            m.set_rw(1);
+            m.set_a(1);
+            m.set_lr(0);
+            m.set_en_rinval(1);
+            m.set_qpn(0x123);
+            m.set_small_fence_on_rdma_read_response(1);
+            m.set_relaxed_ordering_write(1);
+            m.set_relaxed_ordering_read(1);
+            m.set_log_page_size(0x2d);
+        });
+        let before = key.context.to_mkc();
+        for bit in Mask::all() - Mask::EN_SIGERR - Mask::BSF_EN {
+            let after = merge(&key.context, bit, &wanted).to_mkc();
+            let changed: Vec<&str> = Mkc::LAYOUT
+                .fields
+                .iter()
+                .filter(|f| Mkc::LAYOUT.read(before.as_bytes(), f.name) != Mkc::LAYOUT.read(after.as_bytes(), f.name))
+                .map(|f| f.name)
+                .collect();
+            let expected: &[&str] = match bit {
+                Mask::LEN => &["len"],
+                Mask::PAGE_SIZE | Mask::PAGE_SIZE_5 => &["log_page_size"],
+                Mask::START_ADDR => &["start_addr"],
+                Mask::PD => &["pd"],
+                Mask::EN_RINVAL => &["en_rinval"],
+                Mask::KEY => &["mkey_7_0"],
+                Mask::QPN => &["qpn"],
+                Mask::LR => &["lr"],
+                Mask::LW => &["lw"],
+                Mask::RR => &["rr"],
+                Mask::RW => &["rw"],
+                Mask::A => &["a"],
+                Mask::SMALL_FENCE => &["small_fence_on_rdma_read_response"],
+                Mask::RELAXED_ORDERING_WRITE => &["relaxed_ordering_write"],
+                Mask::FREE => &["free"],
+                Mask::RELAXED_ORDERING_READ => &["relaxed_ordering_read"],
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(changed, expected, "{bit:?}");
+        }
+        let size = |mask| merge(&key.context, mask, &wanted).log_page_size;
+        assert_eq!((size(Mask::PAGE_SIZE), size(Mask::PAGE_SIZE_5)), (0x0d, 0x2c));
+    }
+
+    #[test]
+    fn a_strong_pooled_key_is_refused_when_it_is_enabled() {
+        for (strict, expected) in [
+            (Strict::Off, None),
+            (Strict::Create, Some((Origin::UmrEnable, policy::syn::STRONG_WRITE))),
+            (Strict::Enable, Some((Origin::UmrEnable, policy::syn::STRONG_WRITE))),
+        ] {
+            let key = pooled(1, |_| {});
+            assert_eq!(ask(&key, ENABLE, &segment(|_| {}), strict, CAPS).err(), expected, "{strict:?}");
+            // The bits of an unmasked field do not help.
+            let relaxed = segment(|m| m.set_relaxed_ordering_write(1));
+            assert_eq!(ask(&key, ENABLE, &relaxed, strict, CAPS).err(), expected, "{strict:?}");
+            let mask = ENABLE | Mask::RELAXED_ORDERING_WRITE;
+            assert!(ask(&key, mask, &relaxed, strict, CAPS).is_ok(), "{strict:?}");
+        }
+    }
+
+    #[test]
+    fn a_relaxed_key_cannot_be_made_strong() {
+        let key = pooled(1, |m| {
+            m.set_relaxed_ordering_write(1);
+            m.set_free(0);
+        });
+        let answer = ask(&key, Mask::RELAXED_ORDERING_WRITE, &segment(|_| {}), Strict::Enable, CAPS);
+        assert_eq!(answer.unwrap_err(), (Origin::UmrModify, policy::syn::STRONG_WRITE));
+    }
+
+    #[test]
+    fn revoking_a_key_keeps_its_ordering_and_is_not_judged_as_enabling() {
+        let key = pooled(1, |m| {
+            m.set_relaxed_ordering_write(1);
+            m.set_free(0);
+        });
+        let revoke = segment(|m| m.set_free(1));
+        let change = ask(&key, Mask::FREE | Mask::PD, &revoke, Strict::Create, CAPS).expect("a relaxed key");
+        assert!(change.context.free && change.context.relaxed_write);
+        assert_eq!(change.origin, Origin::UmrModify);
+        // Under `enable` even a strong key may be freed.
+        let strong = pooled(1, |m| m.set_free(0));
+        assert!(ask(&strong, Mask::FREE, &revoke, Strict::Enable, CAPS).is_ok());
+    }
+
+    #[test]
+    fn a_bound_window_is_still_judged_as_a_window() {
+        let window = pooled(2, |_| {});
+        assert_eq!(window.kind, KeyKind::Window);
+        let config = |exempt| MkeyConfig {
+            strict: Strict::Enable,
+            exempt,
+            require_read: false,
+            raw_encoding_2: RawEncoding2::Reject,
+        };
+        let bind = |exempt| {
+            let config = config(exempt);
+            let mask = (Mask::FREE | Mask::LEN | Mask::RR).bits();
+            judge(&window, mask, &segment(|m| m.set_rr(1)), &Rules { config: &config, caps: CAPS }, UmrCaps::default())
+                .map(|change| change.context.free)
+                .map_err(|(_, violation)| (violation.defect.syndrome, violation.ordering))
+        };
+        assert_eq!(bind(vec![]), Err((policy::syn::STRONG_WRITE, true)));
+        assert_eq!(bind(vec![KeyKind::Window]), Ok(false));
+        assert_eq!(bind(vec![KeyKind::Indirect]), Err((policy::syn::STRONG_WRITE, true)));
+    }
+
+    #[test]
+    fn masks_need_their_capabilities() {
+        let key = pooled(1, |m| m.set_relaxed_ordering_write(1));
+        let none = OrderingCaps { write_umr: false, read_umr: false, ..CAPS };
+        let refused = |mask: u64, umr: UmrCaps| {
+            let config = MkeyConfig {
+                strict: Strict::Off,
+                exempt: vec![],
+                require_read: false,
+                raw_encoding_2: RawEncoding2::Reject,
+            };
+            judge(&key, mask, &segment(|_| {}), &Rules { config: &config, caps: none }, umr)
+                .map(|_| ())
+                .map_err(|(_, violation)| violation.defect.syndrome)
+        };
+        let all = UmrCaps { entity_size_disabled: true, atomic_disabled: true };
+        let free = UmrCaps::default();
+        assert_eq!(refused(Mask::RELAXED_ORDERING_WRITE.bits(), free), Err(policy::syn::UMR_WRITE_NOT_CAPABLE));
+        assert_eq!(refused(Mask::RELAXED_ORDERING_READ.bits(), free), Err(policy::syn::UMR_READ_NOT_CAPABLE));
+        assert_eq!(refused(Mask::PAGE_SIZE_5.bits(), all), Err(syn::ENTITY_SIZE));
+        assert_eq!(refused(Mask::PAGE_SIZE.bits(), free), Ok(()));
+        assert_eq!(refused(Mask::A.bits(), all), Err(syn::ATOMIC));
+        assert_eq!(refused(Mask::A.bits(), free), Ok(()));
+        assert_eq!(refused(Mask::BSF_EN.bits(), free), Err(syn::INTEGRITY));
+        assert_eq!(refused(1 << 2, free), Err(syn::UNKNOWN_MASK));
+        assert_eq!(refused(u64::MAX, free), Err(syn::UNKNOWN_MASK));
+        let mut fixed = key.clone();
+        fixed.context.umr_en = false;
+        assert_eq!(
+            ask(&fixed, Mask::FREE, &segment(|_| {}), Strict::Off, CAPS).unwrap_err(),
+            (Origin::UmrEnable, syn::NOT_ENABLED)
+        );
+    }
+
+    #[test]
+    fn a_umr_cannot_give_a_key_a_range_that_wraps() {
+        let key = pooled(1, |m| m.set_relaxed_ordering_write(1));
+        let wraps = segment(|m| m.set_start_addr(u64::MAX));
+        let answer = ask(&key, ENABLE, &wraps, Strict::Off, CAPS);
+        assert_eq!(answer.unwrap_err(), (Origin::UmrEnable, crate::mkey::context::syn::RANGE));
+    }
+}
