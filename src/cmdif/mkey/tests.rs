@@ -1,5 +1,7 @@
 //! Tests of the memory key commands, through the command queue.
 
+mod refusals;
+
 use super::*;
 use crate::cmdif::error::objects;
 use crate::prm::mkey::Mkc;
