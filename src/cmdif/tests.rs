@@ -235,6 +235,22 @@ fn capabilities_beyond_the_maximum_cannot_be_set() {
 }
 
 #[test]
+fn setting_the_atomic_mode_leaves_the_other_atomic_capabilities() {
+    let mut rig = rig();
+    rig.ok(&Rig::input(0x104, 0, 16), 16);
+    let field = |name| crate::prm::caps_general2::AtomicCaps::LAYOUT.find(name).expect("declared");
+    let mode = field("atomic_req_8B_endianness_mode");
+    let before = rig.ok(&Rig::input(0x100, 3 << 1 | 1, 16), 0x1010);
+    let mut input = Rig::input(0x109, 3 << 1, 0x1010);
+    crate::prm::bits::set(&mut input[16..], mode.0, mode.1, 1);
+    rig.ok(&input, 16);
+    let mut after = rig.ok(&Rig::input(0x100, 3 << 1 | 1, 16), 0x1010);
+    assert_eq!(crate::prm::bits::get(&after[16..], mode.0, mode.1), 1);
+    crate::prm::bits::set(&mut after[16..], mode.0, mode.1, 0);
+    assert_eq!(after, before);
+}
+
+#[test]
 fn pages_are_accounted_and_hostile_lists_are_refused() {
     let mut rig = rig();
     rig.ok(&Rig::input(0x104, 0, 16), 16);

@@ -16,6 +16,8 @@ pub const AREA: usize = 4096;
 pub const GENERAL: u16 = 0x0;
 /// Capability type ETHERNET OFFLOADS.
 pub const ETHERNET: u16 = 0x1;
+/// Capability type ATOMIC.
+pub const ATOMIC: u16 = 0x3;
 /// Capability type ROCE.
 pub const ROCE: u16 = 0x4;
 /// Capability type FLOW TABLE.
@@ -73,7 +75,18 @@ impl Capabilities {
             log::warn!(target: "cx10::cmd", "SET_HCA_CAP type {cap_type:#x}: {field} is beyond its maximum");
             bad
         })?;
-        self.current.insert(cap_type, Box::new(*wanted));
+        let mut area = Box::new(*wanted);
+        if cap_type == ATOMIC {
+            // The driver sends zeroes but for the one field that can be set (kernel `main.c:handle_hca_cap_atomic`).
+            const SETTABLE: &str = "atomic_req_8B_endianness_mode";
+            let present = self.current.get(&cap_type).ok_or(bad)?;
+            let mode = layout.read(&wanted[..], SETTABLE).unwrap_or(0);
+            area.copy_from_slice(&present[..]);
+            if let Some((offset, width)) = layout.find(SETTABLE) {
+                crate::prm::bits::set(&mut area[..], offset, width, mode);
+            }
+        }
+        self.current.insert(cap_type, area);
         Ok(())
     }
 

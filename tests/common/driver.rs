@@ -374,7 +374,11 @@ impl Driver {
             }
             self.ok(&input(0x100, cap_type << 1, 16), 0x1010);
             let mut set = input(0x109, cap_type << 1, 0x1010);
-            set[16..].copy_from_slice(&known.output[16..]);
+            if cap_type == 3 {
+                set[0x18] = 0x40; // zeroes but for the endianness mode
+            } else {
+                set[16..].copy_from_slice(&known.output[16..]);
+            }
             self.ok(&set, 16);
         }
         self.give_pages(2);

@@ -3,13 +3,11 @@
 use super::super::Ctx;
 use super::super::error::CmdError;
 use super::{refuse, syn};
-use crate::device::capabilities::GENERAL_2;
+use crate::device::capabilities::{ATOMIC, GENERAL_2, ROCE};
 use crate::device::qp::{Attributes, Service};
 use crate::prm::qp::Qpc;
 use crate::prm::values::{AtomicMode, PathMigration, QpMtu, QpRqType};
 
-const ATOMIC: u16 = 0x3;
-const ROCE: u16 = 0x4;
 const QOS: u16 = 0xc;
 
 /// Fields that ask for a feature: how to read them, and the general capability without which they must be 0. An empty
