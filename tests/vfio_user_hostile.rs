@@ -8,14 +8,18 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::client::*;
 use common::guest::{Event, Ram};
 use common::serve::Served;
 use common::toy::{self, Call, Toy};
-use cx10::transport::layout::{irq, region};
-use cx10::transport::message::{Command, HEADER_SIZE, Header, MAX_MESSAGE, SetIrqs, flag};
+use cx10::engine::Device;
+use cx10::transport::connection::SEND_LIMIT;
+use cx10::transport::layout::{Layout, irq, region};
+use cx10::transport::message::{Command, HEADER_SIZE, Header, MAX_DATA, MAX_MESSAGE, SetIrqs, flag};
+use cx10::transport::server::Server;
 
 fn toy() -> (Served<Toy>, toy::Record) {
     let toy = Toy::new();
@@ -341,6 +345,26 @@ fn d5_a_client_that_reads_nothing_does_not_make_the_server_grow() {
     assert!(resident() < before + 64);
     drop(client);
     served.client().expect_silence();
+}
+
+#[test]
+fn d6_large_answers_are_made_only_as_fast_as_they_are_taken() {
+    let mut toy = Toy::with(Layout::pci(2 * MAX_DATA as u64, toy::VECTORS));
+    let mut server = Server::detached(toy.layout());
+    let (peer, stream) = UnixStream::pair().unwrap();
+    server.attach(stream, 0);
+    let mut client = Client::over(peer);
+    let hello = client.message(Command::VERSION, 0, &version_payload(0, 0, b"{}\0"));
+    let read = client.message(Command::REGION_READ, 0, &access_payload(region::BAR0, 0, MAX_DATA as u32));
+    client.send_raw(&[hello, read.repeat(200)].concat());
+    let progress = server.on_ready(&mut toy, 0);
+    assert!(progress.handled <= 2 + SEND_LIMIT / MAX_DATA, "{} answers were made at once", progress.handled);
+    assert!(server.wants_write() && !progress.more, "now it is the client's turn");
+    client.receive().unwrap().result().unwrap();
+    for _ in 0..200 {
+        while server.on_ready(&mut toy, 0).more {}
+        assert_eq!(client.receive().unwrap().result().unwrap().len(), 16 + MAX_DATA);
+    }
 }
 
 // E: errors.
