@@ -16,6 +16,7 @@ pub mod qemu;
 pub mod report;
 pub mod streams;
 mod supervise;
+mod tools;
 pub mod workdir;
 
 pub use accel::Accel;

@@ -2,6 +2,7 @@
 
 use super::accel::Decided;
 use super::guest::{Facts, LogLine};
+use super::tools;
 use crate::trace::report::{KeyRefusal, RunSummary, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -144,6 +145,7 @@ impl Report {
         for device in &guest.devices {
             let driver = device.driver.as_deref().unwrap_or("no driver");
             out.line("pci", &format!("{} {} {driver}", device.bdf, device.id));
+            out.list("lspci", &tools::lspci(&device.lspci));
             for net in &device.netdevs {
                 out.line("netdev", &format!("{} {} {} {}", net.name, net.operstate, net.mac, net.addresses.join(" ")));
             }
@@ -155,6 +157,11 @@ impl Report {
                     &format!("{} port 1 {state}, firmware {}, {v2} RoCE v2 GIDs", rdma.name, rdma.firmware),
                 );
             }
+        }
+        out.list("link", &tools::rdma_link(&guest.rdma_link));
+        out.list("devlink", &tools::devlink(&guest.devlink));
+        for rdma in guest.devices.iter().flat_map(|device| &device.rdma) {
+            out.all("devinfo", &tools::devinfo(&rdma.devinfo));
         }
         out.list("problem", &guest.problems);
     }
@@ -239,10 +246,12 @@ impl Text {
         let _ = writeln!(self.0, "{label:<10}{}", text.trim_end());
     }
 
+    fn all(&mut self, label: &str, lines: &[String]) {
+        lines.iter().for_each(|line| self.line(label, line));
+    }
+
     fn list(&mut self, label: &str, lines: &[String]) {
-        for line in lines.iter().take(SHOWN) {
-            self.line(label, line);
-        }
+        self.all(label, &lines[..lines.len().min(SHOWN)]);
         if lines.len() > SHOWN {
             self.line(label, &format!("… and {} more, see --json", lines.len() - SHOWN));
         }
