@@ -85,7 +85,8 @@ pub fn arguments(
         add(&[text("-device"), &os(format!("virtio-9p-pci,fsdev=host,mount_tag={}", guest::SHARE_TAG))]);
     }
     if let Some(socket) = device {
-        add(&["-device", "pcie-root-port,id=rp0,slot=1,bus=pcie.0"].map(text));
+        // As fast as the fastest profile: the driver complains about a slot that is slower than the card.
+        add(&["-device", "pcie-root-port,id=rp0,slot=1,bus=pcie.0,x-speed=64,x-width=16"].map(text));
         let socket = json(socket);
         let device = format!(
             r#"{{"driver":"vfio-user-pci","id":"cx10","bus":"rp0","socket":{{"type":"unix","path":{socket}}}}}"#
