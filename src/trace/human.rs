@@ -118,9 +118,9 @@ impl Tallies {
         rows.sort_by_key(|(name, tally)| (name.starts_with('('), std::cmp::Reverse(tally.calls)));
         for (name, tally) in rows {
             let failed = if tally.failed == 0 { String::new() } else { tally.failed.to_string() };
-            writeln!(out, "{:>8} {failed:>8}  {name}", tally.calls)?;
+            put_line(out, &format!("{:>8} {failed:>8}  {name}", tally.calls))?;
             for (outcome, count) in &tally.outcomes {
-                writeln!(out, "{:>8} {count:>8}    {outcome}", "")?;
+                put_line(out, &format!("{:>8} {count:>8}    {outcome}", ""))?;
             }
         }
         Ok(())
@@ -156,7 +156,7 @@ pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) ->
         let parsed = serde_json::from_slice::<Map<String, Value>>(&line);
         if number == 1 {
             let header = parsed.map_err(|_| TraceError::Foreign("the first line is not a header".into()))?;
-            writeln!(out, "{}", self::header(&header)?).map_err(TraceError::Write)?;
+            put_line(&mut out, &self::header(&header)?).map_err(TraceError::Write)?;
         } else {
             let event = match parsed {
                 Ok(event) => event,
@@ -169,7 +169,7 @@ pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) ->
                 if options.count {
                     tallies.add(&event);
                 } else {
-                    writeln!(out, "{}", self::event(&event, options.full)).map_err(TraceError::Write)?;
+                    put_line(&mut out, &self::event(&event, options.full)).map_err(TraceError::Write)?;
                 }
             }
         }
@@ -182,6 +182,18 @@ pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) ->
         tallies.print(&mut out).map_err(TraceError::Write)?;
     }
     finish(out, Ok(counts))
+}
+
+/// Writes a line. Control characters are written as escapes: a trace may come from anywhere, and what it holds must not
+/// drive the reader's terminal.
+fn put_line(out: &mut impl Write, line: &str) -> io::Result<()> {
+    for part in line.split_inclusive(char::is_control) {
+        match part.char_indices().next_back() {
+            Some((at, last)) if last.is_control() => write!(out, "{}{}", &part[..at], last.escape_default())?,
+            _ => out.write_all(part.as_bytes())?,
+        }
+    }
+    out.write_all(b"\n")
 }
 
 fn finish(mut out: impl Write, result: Result<Counts, TraceError>) -> Result<Counts, TraceError> {
@@ -393,6 +405,28 @@ mod tests {
     fn an_unknown_event_is_printed_with_its_fields() {
         let (out, _) = run(&trace(&[r#"{"t":0,"ev":"moon","phase":10,"who":"a b"}"#]), &Options::default());
         assert_eq!(out.lines().nth(1).unwrap(), r#"0.000000     moon phase=0xa who="a b""#);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let header = r#"{"cx10_trace":1,"version":"\u001b[2J","profile":"p\u009b"}"#;
+        let moon = r#"{"t":0,"ev":"mo\non","a\u0007":1}"#;
+        let bad = BAD.replace("CREATE_MKEY", "CREATE\\u001b").replace("must be 1", "\\r").replace("mkc.lr", "\\u0000");
+        let text = [header, moon, &bad].join("\n");
+        for count in [false, true] {
+            let (out, result) = run(&text, &Options { count, ..Options::default() });
+            assert_eq!(result.unwrap(), Counts { read: 2, shown: 2 });
+            assert!(!out.chars().any(|c| c.is_control() && c != '\n'), "{out:?}");
+        }
+        let (out, _) = run(&text, &Options::default());
+        assert_eq!(
+            out.lines().collect::<Vec<_>>(),
+            [
+                r"# cx10 \u{1b}[2J, profile p\u{9b}",
+                r"0.000000     mo\non a\u{7}=1",
+                r"2.000001 [2] CREATE\u{1b} uid=0x1 \u{0}=1 = BAD_PARAM (syndrome 0x10: relaxed_ordering_write \r)",
+            ]
+        );
     }
 
     #[test]
