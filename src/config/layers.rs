@@ -4,6 +4,7 @@ use super::keys::{self, Rule};
 use crate::profile::{Profile, builtin, caps};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -234,11 +235,13 @@ impl Layer {
 
     fn read(path: &Path) -> Result<Layer, ConfigError> {
         let failed = |error| ConfigError::Read { path: path.into(), error };
-        let size = std::fs::metadata(path).map_err(failed)?.len();
-        if size > MAX_FILE {
+        let mut text = String::new();
+        // Not by the size of the file: a device has none, and a file may grow.
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_FILE {
             return Err(failed(std::io::Error::other("larger than 1 MiB")));
         }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
         let directory = path.parent().unwrap_or(Path::new("")).to_path_buf();
         Layer::parse(&text, &path.display().to_string(), directory, &|line| Place::File { path: path.into(), line })
     }

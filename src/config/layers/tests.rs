@@ -111,6 +111,8 @@ fn a_missing_or_huge_file_is_refused() {
     let missing = Sources { file: Some("/nonexistent/c.toml".into()), ..Sources::default() };
     assert_eq!(load(&missing).unwrap_err().to_string(), "/nonexistent/c.toml: No such file or directory (os error 2)");
     assert!(with_file("huge", &"#".repeat((1 << 20) + 1), &[]).unwrap_err().contains("larger than 1 MiB"));
+    let endless = Sources { file: Some("/dev/zero".into()), ..Sources::default() };
+    assert!(load(&endless).unwrap_err().to_string().contains("larger than 1 MiB"));
 }
 
 #[test]
