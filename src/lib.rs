@@ -12,6 +12,7 @@
 //! | [`cmdif`] | command queue, mailboxes, dispatch, one handler file per object family |
 //! | [`mkey`] | memory keys: context, ordering policy, access checks, translation |
 //! | [`dma`] | guest memory map, access classes, bus |
+//! | [`wire`] | what the port is connected to; frames: layers, checksums, segmentation |
 //! | [`trace`] | decoded commands, events, verdict |
 //! | [`profile`], [`config`] | device profiles and configuration |
 //! | [`prm`] | PRM layouts |
@@ -32,3 +33,4 @@ pub mod sys;
 pub mod testing;
 pub mod trace;
 pub mod transport;
+pub mod wire;

@@ -12,21 +12,21 @@ use crate::prm::values::WqState;
 use crate::profile::Profile;
 use crate::testing::{Answer, FREE, Rig};
 
-const CQ_BUFFER: u64 = FREE + 0x20_0000;
+pub(super) const CQ_BUFFER: u64 = FREE + 0x20_0000;
 const CQ_RECORD: u64 = FREE + 0x21_0000;
-const WQ_BUFFER: u64 = FREE + 0x22_0000;
-const WQ_RECORD: u64 = FREE + 0x23_0000;
+pub(super) const WQ_BUFFER: u64 = FREE + 0x22_0000;
+pub(super) const WQ_RECORD: u64 = FREE + 0x23_0000;
 
 /// A driver with the objects that queues need.
-struct Net {
-    rig: Rig,
-    pd: u32,
+pub(super) struct Net {
+    pub rig: Rig,
+    pub pd: u32,
     td: u32,
-    uar: u32,
-    cqn: u32,
+    pub uar: u32,
+    pub cqn: u32,
 }
 
-fn number(out: &[u8]) -> u32 {
+pub(super) fn number(out: &[u8]) -> u32 {
     u32::from_be_bytes([0, out[9], out[10], out[11]])
 }
 
@@ -39,7 +39,7 @@ fn bad_param(answer: &Answer, syndrome: Syndrome) {
 }
 
 impl Net {
-    fn new(sets: &[&str]) -> Net {
+    pub fn new(sets: &[&str]) -> Net {
         let mut rig = Rig::new(Profile::with("connectx10-c2c", sets).expect("a legal profile"));
         rig.bring_up();
         rig.event_queue(0);
@@ -57,25 +57,25 @@ impl Net {
         Net { rig, pd, td, uar, cqn }
     }
 
-    fn call(&mut self, opcode: Opcode, mut input: Vec<u8>, outlen: usize) -> Answer {
+    pub fn call(&mut self, opcode: Opcode, mut input: Vec<u8>, outlen: usize) -> Answer {
         input[..2].copy_from_slice(&opcode.0.to_be_bytes());
         self.rig.exec(&input, outlen)
     }
 
-    fn must(&mut self, opcode: Opcode, input: Vec<u8>, outlen: usize) -> Vec<u8> {
+    pub fn must(&mut self, opcode: Opcode, input: Vec<u8>, outlen: usize) -> Vec<u8> {
         let answer = self.call(opcode, input, outlen);
         assert_eq!(answer.status(), 0, "{opcode}: syndrome {:#x}", answer.syndrome());
         answer.output
     }
 
     /// Runs a command that only names an object.
-    fn name(&mut self, opcode: Opcode, id: u32) -> Answer {
+    pub fn name(&mut self, opcode: Opcode, id: u32) -> Answer {
         let mut input = Rig::input(opcode.0, 0, 16);
         input[8..12].copy_from_slice(&id.to_be_bytes());
         self.rig.exec(&input, 16 + 0x200)
     }
 
-    fn destroy(&mut self, opcode: Opcode, id: u32) {
+    pub fn destroy(&mut self, opcode: Opcode, id: u32) {
         let answer = self.name(opcode, id);
         assert_eq!(answer.status(), 0, "{opcode}: syndrome {:#x}", answer.syndrome());
     }
@@ -100,14 +100,14 @@ impl Net {
         number(&self.must(Opcode::CREATE_RQ, input, 16))
     }
 
-    fn create_tis(&mut self) -> u32 {
+    pub fn create_tis(&mut self) -> u32 {
         let mut input = CreateTisIn::zeroed();
         input.ctx_mut().set_transport_domain(self.td);
         input.ctx_mut().set_prio(2);
         number(&self.must(Opcode::CREATE_TIS, input.into_inner(), 16))
     }
 
-    fn sq(&self, tisn: u32) -> CreateSqIn<Vec<u8>> {
+    pub fn sq(&self, tisn: u32) -> CreateSqIn<Vec<u8>> {
         let mut input = CreateSqIn::with_tail(8);
         let mut context = input.ctx_mut();
         context.set_cqn(self.cqn);
@@ -159,7 +159,7 @@ impl Net {
         self.call(Opcode::MODIFY_RQ, input.into_inner(), 16)
     }
 
-    fn modify_sq(&mut self, sqn: u32, from: WqState, to: WqState, mask: u64) -> Answer {
+    pub fn modify_sq(&mut self, sqn: u32, from: WqState, to: WqState, mask: u64) -> Answer {
         let mut input = ModifySqIn::zeroed();
         input.set_sqn(sqn);
         input.set_sq_state(from.0.into());
@@ -172,7 +172,7 @@ impl Net {
         QueryRqOut::new(self.name(Opcode::QUERY_RQ, rqn).output).unwrap()
     }
 
-    fn query_sq(&mut self, sqn: u32) -> QuerySqOut<Vec<u8>> {
+    pub fn query_sq(&mut self, sqn: u32) -> QuerySqOut<Vec<u8>> {
         QuerySqOut::new(self.name(Opcode::QUERY_SQ, sqn).output).unwrap()
     }
 }

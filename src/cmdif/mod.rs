@@ -32,6 +32,8 @@ mod qp;
 mod roce;
 mod rq;
 mod rqt;
+#[cfg(test)]
+mod send_tests;
 mod sq;
 mod srq;
 mod tir;

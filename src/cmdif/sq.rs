@@ -104,6 +104,10 @@ fn modify_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, wq_syn::TRANSITION));
     }
     sq.set_state(new);
+    if new == WqState::ERR {
+        // What is posted is flushed.
+        ctx.hca.schedule_sq(input.sqn());
+    }
     done()
 }
 

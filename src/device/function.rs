@@ -307,6 +307,7 @@ impl Function {
                     log::warn!(target: "cx10::uar", "UAR {page:#x}: CQ {cqn:#x} is not armed through this page");
                 }
             }
+            Doorbell::Send { qpn, .. } if self.hca.ring_sq(page, qpn) => {}
             Doorbell::Send { .. } => self.queue_doorbell(page, doorbell),
         }
     }
@@ -352,13 +353,14 @@ impl Function {
             self.command(slot as u8);
             self.judged_keys();
         }
+        self.hca.run_sends(&mut self.bus, self.clock.now());
         self.hca.expire_cq_timers(self.clock.now());
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
             self.deliver(event);
         }
         Progress {
-            more: self.command_doorbell != 0 || self.hca.has_events(),
+            more: self.command_doorbell != 0 || self.hca.has_sends() || self.hca.has_events(),
             wait: self.hca.cq_events.next_deadline().map(|at| at.saturating_sub(self.clock.now())),
         }
     }

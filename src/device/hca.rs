@@ -10,6 +10,7 @@ use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
 use super::port::{PORT_NUMBER, Port};
 use super::roce::RoceTable;
+use super::send::SendSchedule;
 use super::steering::Roots;
 use super::vport::NicVport;
 use crate::mkey::judged::{Judged, KeyLog};
@@ -18,6 +19,7 @@ use crate::prm::eqe::PortState;
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
 use crate::trace::report::Keys;
+use crate::wire::{Link, NotConnected};
 
 /// Life of the HCA between ENABLE_HCA and DISABLE_HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,10 @@ pub struct Hca {
     pub roce: RoceTable,
     /// Where packets enter flow steering.
     pub roots: Roots,
+    /// Send queues that have work.
+    pub sends: SendSchedule,
+    /// What the port is connected to.
+    pub link: Box<dyn Link>,
     /// Text of the node description register.
     pub node_description: [u8; 64],
     /// Keys created and refused; part of the report.
@@ -141,6 +147,8 @@ impl Hca {
             vport: NicVport::new(&profile.net, &caps),
             roce: RoceTable::default(),
             roots: Roots::default(),
+            sends: SendSchedule::default(),
+            link: Box::new(NotConnected),
             caps,
             issi: 0,
             node_description: node_description(&profile),
@@ -194,6 +202,7 @@ impl Hca {
     fn clear_objects(&mut self) {
         self.keys.note_destroyed(self.objects.mkeys.len() as u64);
         self.objects.clear();
+        self.forget_sends();
     }
 
     /// Counts, logs and traces a judgement on a key.
@@ -225,6 +234,7 @@ impl Hca {
         self.driver_version.clear();
         self.memic.reset();
         self.port = Port::new(&self.profile);
+        self.port.set_carrier(self.link.carrier());
         self.node_description = node_description(&self.profile);
         self.internal_error = false;
     }
@@ -251,6 +261,7 @@ impl Hca {
     /// Enters internal error: commands are answered so until the next reset.
     pub fn set_internal_error(&mut self) {
         self.internal_error = true;
+        self.forget_sends();
     }
 
     /// Whether `uid` names a user context.

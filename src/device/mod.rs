@@ -26,6 +26,7 @@ pub mod port_counters;
 pub mod qp;
 pub mod roce;
 pub mod rq;
+pub mod send;
 pub mod sq;
 pub mod srq;
 pub mod steering;

@@ -21,12 +21,16 @@ pub struct SendQueue {
     pub state: WqState,
     /// Basic blocks executed since the last reset, modulo 2^16.
     pub executed: u16,
+    /// The ring could not be read or its completions not be written; only a reset helps.
+    pub catastrophic: bool,
+    /// The queue waits for its turn.
+    pub scheduled: bool,
 }
 
 impl SendQueue {
     /// A queue in reset.
     pub fn new(context: Sqc<Vec<u8>>, wq: WorkQueue) -> SendQueue {
-        SendQueue { context, wq, state: WqState::RST, executed: 0 }
+        SendQueue { context, wq, state: WqState::RST, executed: 0, catastrophic: false, scheduled: false }
     }
 
     /// What the queue depends on.
@@ -53,6 +57,7 @@ impl SendQueue {
     pub fn set_state(&mut self, state: WqState) {
         if state == WqState::RST {
             self.executed = 0;
+            self.catastrophic = false;
         }
         self.state = state;
     }

@@ -1,0 +1,482 @@
+//! The engine of Ethernet send queues: doorbell to frames and completions (PRM "Ethernet Send Work Requests"; kernel
+//! `en_tx.c`, `en_rx.c:mlx5e_post_rx_wqes` for the NOPs that start a queue).
+//!
+//! A doorbell only says that there may be work; how much is read from the doorbell record. Queues with work take
+//! turns in the order of their doorbells. A turn executes a bounded number of entries and bytes, so that no queue and
+//! no portion of work keeps others waiting.
+//!
+//! An entry that fails completes with an error and puts its queue into error; entries behind it are flushed one by
+//! one where `flush_in_error_en` asks for it. A ring or record that cannot be read is a catastrophic error: an event
+//! says so, and the queue stays silent until it is reset.
+//!
+//! Opcodes: NOP, SEND, LSO. The others need capabilities that are not advertised.
+
+use std::collections::VecDeque;
+
+use super::cq::{CQE, Completion};
+use super::hca::{Event, Hca};
+use super::memic::DeviceMemory;
+use super::objects::Objects;
+use super::sq::{SendQueue, WQEBB};
+use crate::dma::{Bus, Iova, Load, LoadClass, Stream};
+use crate::mkey::translate::{Access, KeySpace, Place, Request, resolve};
+use crate::prm::cqe::{Cqe, ErrCqe};
+use crate::prm::eq::QpEvents;
+use crate::prm::event::{EventQueueType, EventType};
+use crate::prm::values::{CqeOpcode, CqeSyndrome, WqState, WqeOpcode};
+use crate::prm::wqe::{CtrlSeg, DataSeg, EthSeg, InlineSeg};
+use crate::wire::checksum::{fill_l3, fill_l4};
+use crate::wire::layers::layers;
+use crate::wire::segment::segment;
+use crate::wire::{MAC_HEADER, MIN_FRAME};
+
+/// Entries that one turn executes at most.
+const ENTRIES_PER_TURN: usize = 32;
+/// Bytes after which a turn ends.
+const BYTES_PER_TURN: usize = 256 << 10;
+/// Turns in one portion of work.
+const TURNS_PER_PORTION: usize = 4;
+
+/// Bytes of a unit of an entry.
+const UNIT: usize = 16;
+/// Units of a basic block.
+const UNITS_PER_BLOCK: u32 = 4;
+/// Bytes of a frame check sequence, which the port adds.
+const FCS: usize = 4;
+/// `ctrl.ce`: complete always; complete always and ask for an event.
+const CE_ALWAYS: u32 = 2;
+const CE_EVENT: u32 = 3;
+/// `vendor_err_synd` of a flushed entry, as hardware has it.
+const FLUSHED: u8 = 0xf9;
+
+/// Queues that have work, in the order in which they take turns.
+#[derive(Debug, Default)]
+pub struct SendSchedule {
+    ready: VecDeque<u32>,
+}
+
+/// Why an entry fails. The number is the `vendor_err_synd` of its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The opcode is not one of an Ethernet send queue.
+    #[error("the opcode is not supported")]
+    Opcode = 1,
+    /// The control segment names another queue.
+    #[error("the entry is for another queue")]
+    Queue = 2,
+    /// The size is 0, beyond what was posted, or too small for the segments.
+    #[error("the entry's size does not fit")]
+    Size = 3,
+    /// A feature of the Ethernet segment is not advertised.
+    #[error("the Ethernet segment asks for a feature that is not advertised")]
+    Feature = 4,
+    /// Fewer header bytes are inline than the context demands.
+    #[error("fewer headers are inline than min_wqe_inline_mode demands")]
+    Inline = 5,
+    /// The frame has no MAC header, or the message is longer than the device sends.
+    #[error("the message is too short or too long")]
+    Length = 6,
+    /// A key does not allow the access, or its memory cannot be read.
+    #[error("a data segment cannot be read through its key")]
+    Protection = 7,
+    /// The headers of a large send cannot be segmented.
+    #[error("the message cannot be segmented")]
+    Segmentation = 8,
+}
+
+impl SendError {
+    fn syndrome(self) -> CqeSyndrome {
+        match self {
+            SendError::Length => CqeSyndrome::LOCAL_LENGTH_ERR,
+            SendError::Protection => CqeSyndrome::LOCAL_PROT_ERR,
+            _ => CqeSyndrome::LOCAL_QP_OP_ERR,
+        }
+    }
+}
+
+/// The ring or its record cannot be read, or more was posted than the ring holds.
+struct Catastrophe;
+
+/// An entry out of the ring.
+struct Entry {
+    opcode: WqeOpcode,
+    ce: u32,
+    blocks: u16,
+    /// The segments behind the control segment, or why there are none.
+    body: Result<Vec<u8>, SendError>,
+}
+
+/// What an entry sends.
+enum Message {
+    Nothing,
+    Frame(Vec<u8>),
+    Large { headers: Vec<u8>, payload: Vec<u8>, mss: usize },
+}
+
+/// How a turn of a queue goes on.
+enum Next {
+    /// Something was done; so many bytes were sent.
+    Done(usize),
+    /// There is nothing to do.
+    Idle,
+}
+
+/// Reads `buf.len()` bytes of the ring at `offset`, around its end.
+fn read_ring(sq: &SendQueue, sqn: u32, offset: u64, buf: &mut [u8], bus: &mut Bus) -> Result<(), Catastrophe> {
+    let mut done = 0;
+    while done < buf.len() {
+        let at = (offset + done as u64) % sq.wq.len();
+        let (iova, room) = sq.wq.buffer.locate(at).ok_or(Catastrophe)?;
+        let len = (buf.len() - done).min(usize::try_from(room).unwrap_or(usize::MAX));
+        let load = Load::device(LoadClass::Wqe, Stream::Qp(sqn));
+        bus.load(load, iova, &mut buf[done..done + len]).map_err(|_| Catastrophe)?;
+        done += len;
+    }
+    Ok(())
+}
+
+/// Reads the entry at the queue's index, of which `available` blocks are posted.
+fn fetch(sq: &SendQueue, sqn: u32, available: u16, bus: &mut Bus) -> Result<Entry, Catastrophe> {
+    let offset = sq.wq.offset(sq.executed);
+    let mut bytes = [0; UNIT];
+    read_ring(sq, sqn, offset, &mut bytes, bus)?;
+    let ctrl = CtrlSeg::wrap(&bytes[..]);
+    let (units, opcode) = (ctrl.ds(), WqeOpcode(ctrl.opcode() as u8));
+    let blocks = units.div_ceil(UNITS_PER_BLOCK).max(1) as u16;
+    let body = if ctrl.qpn() != sqn {
+        Err(SendError::Queue)
+    } else if units == 0 || blocks > available {
+        Err(SendError::Size)
+    } else {
+        let mut body = vec![0; (units as usize - 1) * UNIT];
+        read_ring(sq, sqn, offset + UNIT as u64, &mut body, bus)?;
+        Ok(body)
+    };
+    // An entry that cannot be measured takes what is left of the one block that it begins in.
+    let blocks = blocks.min(available);
+    Ok(Entry { opcode, ce: ctrl.ce(), blocks, body })
+}
+
+/// What data segments are read through.
+struct Memory<'a> {
+    objects: &'a Objects,
+    keys: &'a KeySpace,
+    device: &'a DeviceMemory,
+    bus: &'a mut Bus,
+}
+
+impl Memory<'_> {
+    /// Appends what a data segment points at to `out`.
+    fn gather(
+        &mut self,
+        sq: &SendQueue,
+        sqn: u32,
+        segment: &DataSeg<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), SendError> {
+        let len = segment.byte_count();
+        let request = Request {
+            key: segment.lkey(),
+            va: segment.addr(),
+            len: len.into(),
+            access: Access::LocalRead,
+            pd: sq.context.wq().pd(),
+            qpn: sqn,
+            reserved_lkey: sq.context.rlky() != 0,
+        };
+        let walk = resolve(self.objects, self.keys, &request).map_err(|error| {
+            log::debug!(target: "cx10::sq", "sqn={sqn:#x}: key {:#x}: {error}", request.key);
+            SendError::Protection
+        })?;
+        for piece in walk {
+            let piece = piece.map_err(|_| SendError::Protection)?;
+            let from = out.len();
+            out.resize(from + piece.len as usize, 0);
+            match piece.place {
+                Place::Memory(iova) => self.load(sqn, iova, piece.order, &mut out[from..])?,
+                Place::Device(at) => self.device.read(at, &mut out[from..]),
+                Place::Nowhere => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, sqn: u32, at: Iova, key: crate::dma::KeyOrder, buf: &mut [u8]) -> Result<(), SendError> {
+        let load = Load { class: LoadClass::Payload, stream: Stream::Qp(sqn), key };
+        self.bus.load(load, at, buf).map_err(|_| SendError::Protection)
+    }
+}
+
+/// Bytes of headers that must be inline for a `min_wqe_inline_mode`: none, MAC, network, transport header. Modes
+/// beyond are about tunnels, of which the outer headers are asked for.
+fn inline_demand(mode: u32, frame: &[u8]) -> usize {
+    let found = layers(frame, false);
+    let l2 = found.l3.map_or(MAC_HEADER, |(_, at)| at);
+    let l4 = found.l4.map_or(l2, |(_, at)| at);
+    match mode {
+        0 => 0,
+        1 => l2,
+        2 => l4,
+        _ => found.l4.map_or(l4, |(_, at)| at + 8),
+    }
+}
+
+/// Makes the message of an entry from its segments.
+fn message(
+    memory: &mut Memory<'_>,
+    sq: &SendQueue,
+    sqn: u32,
+    entry: &Entry,
+    limit: usize,
+) -> Result<Message, SendError> {
+    let body = match &entry.body {
+        Ok(body) => body,
+        Err(error) => return Err(*error),
+    };
+    let large = match entry.opcode {
+        WqeOpcode::NOP => return Ok(Message::Nothing),
+        WqeOpcode::SEND => false,
+        WqeOpcode::LSO => true,
+        _ => return Err(SendError::Opcode),
+    };
+    let eth = EthSeg::new(&body[..]).map_err(|_| SendError::Size)?;
+    let insertions = eth.trailer() >> 26 != 0;
+    if insertions || eth.l3_inner_csum() != 0 || eth.l4_inner_csum() != 0 {
+        return Err(SendError::Feature);
+    }
+    // Header bytes begin inside the segment and run on behind it, up to a multiple of a unit.
+    let inline = eth.inline_hdr_sz() as usize;
+    const INLINE_AT: usize = EthSeg::SIZE - 2;
+    let headers = body.get(INLINE_AT..INLINE_AT + inline).ok_or(SendError::Size)?;
+    let segments = EthSeg::SIZE + inline.saturating_sub(2).next_multiple_of(UNIT);
+    let mut rest = body.get(segments..).ok_or(SendError::Size)?;
+
+    let mut data = Vec::new();
+    if !large {
+        data.extend_from_slice(headers);
+    }
+    while !rest.is_empty() {
+        let segment = DataSeg::new(rest).map_err(|_| SendError::Size)?;
+        if segment.inline() != 0 {
+            let count = InlineSeg::wrap(rest).byte_count() as usize;
+            let bytes = rest.get(4..4 + count).ok_or(SendError::Size)?;
+            data.extend_from_slice(bytes);
+            rest = rest.get((4 + count).next_multiple_of(UNIT)..).ok_or(SendError::Size)?;
+        } else {
+            // No bytes stand for 2^31, which no message may have.
+            let len = segment.byte_count() as usize;
+            if len == 0 || data.len() + len > limit {
+                return Err(SendError::Length);
+            }
+            let segment = DataSeg::wrap(&rest[..DataSeg::SIZE]);
+            memory.gather(sq, sqn, &segment, &mut data)?;
+            rest = &rest[DataSeg::SIZE..];
+        }
+    }
+    let start = if large { headers } else { &data[..] };
+    if start.len() < MAC_HEADER {
+        return Err(SendError::Length);
+    }
+    if inline < inline_demand(sq.context.min_wqe_inline_mode(), start) {
+        return Err(SendError::Inline);
+    }
+    if large {
+        return Ok(Message::Large { headers: headers.to_vec(), payload: data, mss: eth.mss() as usize });
+    }
+    let found = layers(&data, true);
+    if eth.l3_csum() != 0 {
+        fill_l3(&mut data, &found);
+    }
+    if eth.l4_csum() != 0 {
+        fill_l4(&mut data, &found);
+    }
+    Ok(Message::Frame(data))
+}
+
+impl Hca {
+    /// A doorbell for a send queue came through `uar`. Returns whether the queue exists and takes doorbells there.
+    pub fn ring_sq(&mut self, uar: u32, sqn: u32) -> bool {
+        if self.objects.sqs.get(sqn).is_none_or(|entry| entry.object.uar() != uar) {
+            return false;
+        }
+        self.schedule_sq(sqn);
+        true
+    }
+
+    /// Lets a queue take a turn, if it has something to do.
+    pub fn schedule_sq(&mut self, sqn: u32) {
+        if self.internal_error() {
+            return;
+        }
+        let Some(entry) = self.objects.sqs.get_mut(sqn) else { return };
+        if !entry.object.scheduled {
+            entry.object.scheduled = true;
+            self.sends.ready.push_back(sqn);
+        }
+    }
+
+    /// Whether send queues wait for their turn.
+    pub fn has_sends(&self) -> bool {
+        !self.sends.ready.is_empty()
+    }
+
+    /// Forgets all turns, as a teardown does.
+    pub(super) fn forget_sends(&mut self) {
+        self.sends.ready.clear();
+    }
+
+    /// Gives turns to the queues that have work.
+    pub fn run_sends(&mut self, bus: &mut Bus, now: u64) {
+        for _ in 0..TURNS_PER_PORTION {
+            let Some(sqn) = self.sends.ready.pop_front() else { break };
+            let Some(entry) = self.objects.sqs.get_mut(sqn) else { continue };
+            entry.object.scheduled = false;
+            match self.send_turn(sqn, bus, now) {
+                Ok(true) => self.schedule_sq(sqn),
+                Ok(false) => {}
+                Err(Catastrophe) => self.sq_catastrophe(sqn),
+            }
+        }
+    }
+
+    /// One turn of a queue; whether it wants another.
+    fn send_turn(&mut self, sqn: u32, bus: &mut Bus, now: u64) -> Result<bool, Catastrophe> {
+        let mut bytes = 0;
+        for _ in 0..ENTRIES_PER_TURN {
+            match self.send_next(sqn, bus, now)? {
+                Next::Idle => return Ok(false),
+                Next::Done(sent) => bytes += sent,
+            }
+            if bytes >= BYTES_PER_TURN {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Executes or flushes the next entry of a queue.
+    fn send_next(&mut self, sqn: u32, bus: &mut Bus, now: u64) -> Result<Next, Catastrophe> {
+        let Some(sq) = self.objects.sqs.get(sqn).map(|entry| &entry.object) else { return Ok(Next::Idle) };
+        let flushes = sq.state == WqState::ERR && sq.context.flush_in_error_en() != 0;
+        if sq.catastrophic || (sq.state != WqState::RDY && !flushes) {
+            return Ok(Next::Idle);
+        }
+        let posted = sq.wq.posted_sends(Stream::Qp(sqn), bus).ok_or(Catastrophe)?;
+        let available = posted.wrapping_sub(sq.executed);
+        if available == 0 {
+            return Ok(Next::Idle);
+        }
+        if u64::from(available) * WQEBB > sq.wq.len() {
+            log::debug!(target: "cx10::sq", "sqn={sqn:#x}: {available:#x} blocks posted, more than the ring holds");
+            return Err(Catastrophe);
+        }
+        let entry = fetch(sq, sqn, available, bus)?;
+        let index = sq.executed;
+        if flushes {
+            self.fail_entry(sqn, &entry, CqeSyndrome::WR_FLUSH_ERR, FLUSHED, bus, now);
+            return Ok(Next::Done(0));
+        }
+        let limit = 1usize << self.caps.get(super::capabilities::ETHERNET, "max_lso_cap").min(18);
+        let mut memory = Memory { objects: &self.objects, keys: &self.key_space, device: &self.memic, bus };
+        let sent = match message(&mut memory, sq, sqn, &entry, limit) {
+            Ok(Message::Nothing) => Ok(0),
+            Ok(Message::Frame(frame)) => {
+                self.transmit(frame);
+                Ok(usize::from(entry.blocks) * WQEBB as usize)
+            }
+            Ok(Message::Large { headers, payload, mss }) => {
+                let mut frames = Vec::new();
+                let split = segment(&headers, &payload, mss, |frame| frames.push(frame.to_vec()));
+                frames.into_iter().for_each(|frame| self.transmit(frame));
+                split.map(|()| payload.len()).map_err(|_| SendError::Segmentation)
+            }
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(bytes) => {
+                log::trace!(target: "cx10::sq", "sqn={sqn:#x} index={index:#x}: {} ({bytes} bytes)", entry.opcode);
+                self.complete_entry(sqn, &entry, bus, now);
+                Ok(Next::Done(bytes))
+            }
+            Err(error) => {
+                log::debug!(target: "cx10::sq", "sqn={sqn:#x} index={index:#x}: {}: {error}", entry.opcode);
+                self.fail_entry(sqn, &entry, error.syndrome(), error as u8, bus, now);
+                Ok(Next::Done(0))
+            }
+        }
+    }
+
+    /// Sends a frame through the port. Frames that the port cannot take are dropped and counted.
+    pub fn transmit(&mut self, mut frame: Vec<u8>) {
+        if frame.len() < MIN_FRAME {
+            frame.resize(MIN_FRAME, 0);
+        }
+        self.vport.counters.transmitted(&frame);
+        if !self.vport_is_up() || frame.len() + FCS > usize::from(self.port.mtu()) {
+            self.port.counters.tx.discards += 1;
+            return;
+        }
+        self.port.counters.transmitted(&frame);
+        self.link.transmit(&frame);
+    }
+
+    /// An entry is done: the queue moves on, and the driver learns it if it wants to.
+    fn complete_entry(&mut self, sqn: u32, entry: &Entry, bus: &mut Bus, now: u64) {
+        let Some(sq) = self.objects.sqs.get_mut(sqn).map(|entry| &mut entry.object) else { return };
+        let index = sq.executed;
+        sq.executed = index.wrapping_add(entry.blocks);
+        if entry.ce != CE_ALWAYS && entry.ce != CE_EVENT {
+            return;
+        }
+        let mut cqe = Cqe::wrap([0; CQE]);
+        cqe.set_opcode(CqeOpcode::REQ.0.into());
+        cqe.set_send_wqe_opcode(entry.opcode.0.into());
+        cqe.set_qpn(sqn);
+        cqe.set_srqn_user_index(sq.context.user_index());
+        cqe.set_wqe_counter(index.into());
+        cqe.set_timestamp(now);
+        let cqn = sq.context.cqn();
+        self.post_send_cqe(sqn, cqn, &cqe.into_inner(), bus, now);
+    }
+
+    /// An entry failed or is flushed: the queue is in error and moves on.
+    fn fail_entry(&mut self, sqn: u32, entry: &Entry, syndrome: CqeSyndrome, vendor: u8, bus: &mut Bus, now: u64) {
+        let Some(sq) = self.objects.sqs.get_mut(sqn).map(|entry| &mut entry.object) else { return };
+        let index = sq.executed;
+        sq.executed = index.wrapping_add(entry.blocks);
+        sq.set_state(WqState::ERR);
+        let mut cqe = ErrCqe::wrap([0; CQE]);
+        cqe.set_opcode(CqeOpcode::REQ_ERR.0.into());
+        cqe.set_syndrome(syndrome.0.into());
+        cqe.set_vendor_err_synd(vendor.into());
+        cqe.set_send_wqe_opcode(entry.opcode.0.into());
+        cqe.set_qpn(sqn);
+        cqe.set_srqn_user_index(sq.context.user_index());
+        cqe.set_wqe_counter(index.into());
+        let cqn = sq.context.cqn();
+        self.post_send_cqe(sqn, cqn, &cqe.into_inner(), bus, now);
+    }
+
+    /// Without room for a completion the queue stops for good.
+    fn post_send_cqe(&mut self, sqn: u32, cqn: u32, cqe: &[u8; CQE], bus: &mut Bus, now: u64) {
+        if self.complete(cqn, cqe, bus, now) == Completion::Dropped {
+            self.sq_catastrophe(sqn);
+        }
+    }
+
+    /// A queue cannot go on: the driver learns it by event, once.
+    fn sq_catastrophe(&mut self, sqn: u32) {
+        let Some(sq) = self.objects.sqs.get_mut(sqn).map(|entry| &mut entry.object) else { return };
+        if std::mem::replace(&mut sq.catastrophic, true) {
+            return;
+        }
+        sq.set_state(WqState::ERR);
+        log::warn!(target: "cx10::sq", "sqn={sqn:#x}: catastrophic error");
+        let mut event = QpEvents::zeroed();
+        event.set_type(EventQueueType::SQ.0.into());
+        event.set_qpn_rqn_sqn(sqn);
+        let mut data = [0; 28];
+        data.copy_from_slice(event.as_bytes());
+        self.raise(Event { event_type: EventType::WQ_CATAS_ERROR.0, sub_type: 0, data, eqn: None });
+    }
+}

@@ -1,0 +1,35 @@
+//! What a port is connected to, and what the device must know of the frames that it sends: layers, checksums,
+//! segmentation.
+//!
+//! A frame is a slice of bytes from the destination address on, without frame check sequence.
+
+pub mod checksum;
+pub mod layers;
+pub mod segment;
+
+use std::fmt;
+
+/// Shortest frame, without frame check sequence; shorter ones are padded with zeros (IEEE 802.3).
+pub const MIN_FRAME: usize = 60;
+/// Bytes of a MAC header without VLAN tags.
+pub const MAC_HEADER: usize = 14;
+
+/// The other end of the port.
+pub trait Link: fmt::Debug {
+    /// Whether the port sees a signal.
+    fn carrier(&self) -> bool;
+    /// Takes a frame that the port sent.
+    fn transmit(&mut self, frame: &[u8]);
+}
+
+/// A link with a signal and nobody on it: frames leave the port and are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotConnected;
+
+impl Link for NotConnected {
+    fn carrier(&self) -> bool {
+        true
+    }
+
+    fn transmit(&mut self, _frame: &[u8]) {}
+}
