@@ -79,7 +79,6 @@ const MAX_WAITING: usize = 4096;
 #[derive(Debug, Default)]
 pub struct KeyLog {
     waiting: VecDeque<Judged>,
-    lost: u64,
     named: BTreeSet<(KeyKind, Syndrome)>,
 }
 
@@ -101,9 +100,7 @@ impl KeyLog {
                 }
             }
         }
-        if self.waiting.len() >= MAX_WAITING {
-            self.lost += 1;
-        } else {
+        if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(judged);
         }
     }
@@ -112,19 +109,14 @@ impl KeyLog {
     pub fn take(&mut self) -> Option<Judged> {
         self.waiting.pop_front()
     }
-
-    /// Judgements that the trace will miss.
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
 }
 
 fn log_refusal(refusal: &KeyRefusal) {
-    let KeyRefusal { kind, via, field, value, reason, uid, pd, length, access, driver_path, .. } = refusal;
+    let KeyRefusal { kind, via, field, value, reason, access_mode, uid, pd, length, access, driver_path, .. } = refusal;
     let from = if driver_path.is_empty() { "an unknown place" } else { driver_path };
     log::warn!(
         target: "cx10::mkey",
-        "{via}: {kind} key refused: {field} = {value:#x} ({reason}); uid {uid:#x}, pd {pd:#x}, length {length:#x}, \
-         access [{access}], from {from}. Said once for this kind."
+        "{via}: {kind} key refused: {field} = {value:#x} ({reason}); mode {access_mode}, uid {uid:#x}, pd {pd:#x}, \
+         length {length:#x}, access [{access}], from {from}. Said once for this kind."
     );
 }

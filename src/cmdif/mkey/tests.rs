@@ -394,3 +394,48 @@ fn contexts_that_the_device_cannot_have_are_refused_each_by_its_own_check() {
         context::KLM_LIST,
     );
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..proptest::prelude::ProptestConfig::default()
+    })]
+
+    /// Whatever is in the command, it is answered; what is granted can be queried and destroyed.
+    #[test]
+    fn no_input_makes_the_device_fail(
+        changes in proptest::collection::vec((8usize..CreateMkeyIn::SIZE + 16, 0u8..), 1..64),
+        cut in 0usize..64,
+    ) {
+        let (mut rig, pd) = up_with("connectx7", &[]);
+        // Growing sets of changes: early ones often leave a legal key.
+        let mut input = region(pd, |_| {});
+        for (at, value) in changes {
+            input[at] = value;
+            let answer = rig.exec(&input[..input.len() - cut], 16);
+            assert_eq!(answer.delivery, 0);
+            if answer.status() == 0 {
+                let index = index(&answer.output);
+                rig.ok(&by_index(Opcode::QUERY_MKEY, index), QueryMkeyOut::SIZE);
+                rig.ok(&by_index(Opcode::DESTROY_MKEY, index), 16);
+            }
+        }
+        assert!(rig.function.summary().internal_failures.is_empty());
+    }
+}
+
+#[test]
+fn room_for_more_translations_than_the_lent_pages_hold_is_refused() {
+    let (mut rig, pd) = up();
+    let huge = create(pd, &[], |input| {
+        let mut mkc = mkc(input);
+        mkc.set_free(1);
+        mkc.set_umr_en(1);
+        mkc.set_access_mode_1_0(1);
+        mkc.set_length64(0);
+        mkc.set_translations_octword_size(u32::MAX);
+    });
+    assert_eq!(refused(&rig.exec(&huge, 16)), (8, crate::cmdif::error::common::NO_ICM_PAGES.0));
+    rig.ok(&create(pd, &[], |_| {}), 16);
+}
