@@ -5,6 +5,7 @@
 //! the checks (words of their names).
 
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -54,16 +55,38 @@ fn allowed() -> Vec<String> {
     patterns
 }
 
-/// Messages of level warning or worse that nobody has allowed.
+/// Messages of level warning or worse that nobody has allowed, of the time since init or about the device.
 fn complaints(report: &Value) -> Vec<String> {
     let allowed = allowed();
     let log = report["exit"]["kernel_log"].as_array().expect("the report has the kernel log");
+    let booted = report["times"]["stages"]["booted"].as_f64().expect("the guest has booted");
+    let device = report["guest"]["devices"][0]["bdf"].as_str().unwrap_or("mlx5");
     log.iter()
         .filter(|line| line["level"].as_u64().is_some_and(|level| level <= 4))
-        .filter_map(|line| line["text"].as_str())
+        .filter_map(|line| Some((line["time"].as_f64()?, line["text"].as_str()?)))
+        .filter(|(time, text)| *time >= booted || text.contains(device) || text.contains("mlx5"))
+        .map(|(_, text)| text)
         .filter(|text| !allowed.iter().any(|pattern| matches(pattern, text)))
         .map(str::to_string)
         .collect()
+}
+
+/// What the device still holds after the driver has left it.
+fn leaks(device: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let pages = &device["pages"];
+    if pages["given"] != pages["reclaimed"] || pages["held"] != 0 || pages["dropped_by_reset"] != 0 {
+        found.push(format!("pages are left: {pages}"));
+    }
+    if device["objects_alive"] != serde_json::json!({}) {
+        found.push(format!("objects are left: {}", device["objects_alive"]));
+    }
+    let created: u64 =
+        device["keys"]["created"].as_object().into_iter().flatten().filter_map(|(_, n)| n.as_u64()).sum();
+    if created == 0 || device["keys"]["destroyed"] != created {
+        found.push(format!("{created} keys created, {} destroyed", device["keys"]["destroyed"]));
+    }
+    found
 }
 
 fn boot(kernel: &str) {
@@ -78,7 +101,7 @@ fn boot(kernel: &str) {
     let _ = std::fs::remove_file(&json);
 
     let checks = std::env::var("CX10_GUEST_CHECKS").unwrap_or_default();
-    let output = Command::new(env!("CARGO_BIN_EXE_cx10"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cx10"))
         .args(["run", "--kernel", kernel, "--timeout", TIMEOUT_SECONDS, "--json"])
         .arg(&json)
         .arg("--keep-console")
@@ -89,9 +112,17 @@ fn boot(kernel: &str) {
         .args(checks.split_whitespace())
         .current_dir(source(""))
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("cx10 starts");
+    let stderr = child.stderr.take().expect("piped");
+    let log = std::thread::spawn(move || {
+        let lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        lines.inspect(|line| eprintln!("{line}")).collect::<Vec<_>>()
+    });
+    let output = child.wait_with_output().expect("cx10 ends");
+    let log = log.join().expect("the log is read");
 
     let mut failed = Vec::new();
     let mut passed = 0u64;
@@ -122,6 +153,11 @@ fn boot(kernel: &str) {
     failed.extend(complaints(&report).into_iter().map(|text| format!("kernel log: {text}")));
     for failure in report["device"]["internal_failures"].as_array().into_iter().flatten() {
         failed.push(format!("device: {failure}"));
+    }
+    failed.extend(log.iter().filter(|line| line.contains("torn down with objects alive")).cloned());
+    // Only a run of all checks ends with the driver unbound.
+    if checks.is_empty() {
+        failed.extend(leaks(&report["device"]));
     }
     if done != Some(passed) && failed.is_empty() {
         failed.push(format!("{passed} checks reported, {done:?} announced (exit {})", output.status));
