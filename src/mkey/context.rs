@@ -375,3 +375,97 @@ fn reserved_bit(bytes: &[u8]) -> Option<u32> {
     let byte = rest.iter().position(|byte| *byte != 0)?;
     Some(byte as u32 * 8 + rest[byte].leading_zeros())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_context_reads_back_as_it_was_written(bytes in prop::array::uniform32(any::<[u8; 2]>())) {
+            let bytes = bytes.concat();
+            let mkc = Mkc::new(bytes.clone()).expect("64 bytes");
+            prop_assert_eq!(KeyContext::read(&mkc).to_mkc().into_inner().to_vec(), bytes);
+        }
+
+        #[test]
+        fn the_first_reserved_bit_is_found(bit in 0u32..512) {
+            let mut bytes = vec![0; SIZE];
+            bits::set(&mut bytes, bit, 1, 1);
+            let declared = Mkc::LAYOUT.fields.iter().any(|field| match field.kind {
+                Kind::Scalar { width } => (field.offset..field.offset + width).contains(&bit),
+                _ => false,
+            });
+            prop_assert_eq!(reserved_bit(&bytes), (!declared).then_some(bit));
+        }
+    }
+
+    fn context(edit: impl FnOnce(&mut Mkc)) -> KeyContext {
+        let mut mkc = Mkc::zeroed();
+        mkc.set_lr(1);
+        edit(&mut mkc);
+        KeyContext::read(&mkc)
+    }
+
+    #[test]
+    fn a_key_is_of_the_first_kind_that_applies() {
+        let kind = |mode: u32, free, length64, lw| {
+            context(|m| {
+                m.set_access_mode_4_2(mode >> 2);
+                m.set_access_mode_1_0(mode & 3);
+                m.set_free(free);
+                m.set_umr_en(1);
+                m.set_length64(length64);
+                m.set_lw(lw);
+            })
+            .kind()
+        };
+        let cases = [
+            (kind(1, 0, 1, 1), KeyKind::Null),
+            (kind(1, 1, 1, 1), KeyKind::Null),
+            (kind(2, 1, 0, 0), KeyKind::Window),
+            (kind(2, 1, 0, 1), KeyKind::Free),
+            (kind(2, 0, 0, 0), KeyKind::Indirect),
+            (kind(3, 1, 0, 0), KeyKind::Free),
+            (kind(3, 0, 0, 0), KeyKind::Indirect),
+            (kind(4, 1, 0, 0), KeyKind::SwIcm),
+            (kind(5, 1, 0, 0), KeyKind::Memic),
+            (kind(6, 1, 0, 0), KeyKind::Crossing),
+            (kind(1, 1, 0, 1), KeyKind::Free),
+            (kind(1, 0, 0, 1), KeyKind::Mtt),
+            (kind(0, 1, 1, 1), KeyKind::Free),
+            (kind(0, 0, 1, 1), KeyKind::Pa),
+        ];
+        for (i, (kind, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(kind, expected, "case {i}");
+        }
+    }
+
+    #[test]
+    fn a_range_needs_an_entry_for_each_page_that_it_touches() {
+        let needed = |start, len, shift| {
+            context(|m| {
+                m.set_start_addr(start);
+                m.set_len(len);
+                m.set_log_page_size(shift);
+            })
+            .entries_needed()
+        };
+        assert_eq!(needed(0x1800, 0, 12), Some(0));
+        assert_eq!(needed(0x1800, 0x800, 12), Some(1));
+        assert_eq!(needed(0x1800, 0x801, 12), Some(2));
+        assert_eq!(needed(u64::MAX, 1, 12), Some(1));
+        assert_eq!(needed(u64::MAX, 2, 12), None);
+        assert_eq!(needed(0, u64::MAX, 62), Some(4));
+        assert_eq!(needed(0, 1, 63), None);
+        let all = context(|m| {
+            m.set_length64(1);
+            m.set_log_page_size(61);
+        });
+        assert_eq!(all.entries_needed(), Some(8));
+    }
+}

@@ -80,6 +80,7 @@ const MAX_WAITING: usize = 4096;
 pub struct KeyLog {
     waiting: VecDeque<Judged>,
     named: BTreeSet<(KeyKind, Syndrome)>,
+    withdrawn_named: bool,
 }
 
 impl KeyLog {
@@ -89,7 +90,7 @@ impl KeyLog {
         match &judged.outcome {
             Outcome::Created { relaxed, withdrawn_encoding, .. } => {
                 keys.note_created(kind, *relaxed);
-                if *withdrawn_encoding {
+                if *withdrawn_encoding && !std::mem::replace(&mut self.withdrawn_named, true) {
                     log::warn!(target: "cx10::mkey", "{kind} key with order_read_after_write = 2, a withdrawn encoding");
                 }
             }
