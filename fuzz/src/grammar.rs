@@ -2,15 +2,24 @@
 //! inputs, and what kind of thing a field names. Nothing here is a list of commands; a new command family is fuzzed as
 //! soon as it is registered.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use cx10::cmdif;
 use cx10::device::objects::Kind as ObjectKind;
-use cx10::prm::commands::layouts;
+use cx10::prm::commands::{REGISTERS, RegisterId, layouts};
 use cx10::prm::{Kind, Layout, Opcode};
+use cx10::profile::caps::{AREA, TYPES};
+
+use crate::input::Input;
 
 /// Elements of an array field that are addressed one by one.
 const ELEMENTS: u32 = 4;
+
+/// Where the modifier and the register of ACCESS_REG stand, in bits, and inner structures, in bytes.
+const OP_MOD: u32 = 0x30;
+const REGISTER_ID: u32 = 0x50;
+const INNER: u32 = 0x10;
 
 /// A number somewhere in a command's input.
 #[derive(Clone, Debug)]
@@ -35,8 +44,15 @@ pub struct Leaf {
 
 impl Leaf {
     fn new(name: &'static str, path: String, offset: u32, width: u32) -> Leaf {
-        let kind_named = |kind: &&ObjectKind| width >= 4 && names(name, &format!("{kind:?}").to_lowercase());
-        let kinds = ObjectKind::ALL.iter().filter(kind_named).fold(0, |set, kind| set | 1 << *kind as u32);
+        let called = |names: fn(&str, &str) -> bool| {
+            let fits = |kind: &&ObjectKind| width >= 4 && names(name, &format!("{kind:?}").to_lowercase());
+            ObjectKind::ALL.iter().filter(fits).fold(0, |set, kind| set | 1 << *kind as u32)
+        };
+        // `rqtn` names a table of receive queues, though it begins as `rqn` does.
+        let kinds = match called(otherwise_names) {
+            0 => called(names),
+            special => special,
+        };
         Leaf {
             name,
             kinds,
@@ -60,8 +76,6 @@ impl Leaf {
 pub struct Form {
     /// Its opcode.
     pub opcode: Opcode,
-    /// Its modifier, where that decides the layout.
-    pub op_mod: u16,
     /// Bytes of the fixed input.
     pub len: usize,
     /// Whether a tail follows.
@@ -70,8 +84,10 @@ pub struct Form {
     pub out_len: usize,
     /// The numbers of its input but for the opcode.
     pub leaves: Vec<Leaf>,
-    /// Where the number of a created object stands in the output, if the layout tells.
-    pub out: Option<&'static Layout>,
+    /// What the input holds to be of this form: bit offset, width, value.
+    pub preset: Vec<(u32, u32, u64)>,
+    /// The capability area that the input ends with.
+    pub capabilities: Option<u16>,
 }
 
 impl Form {
@@ -85,13 +101,35 @@ impl Form {
         leaves.retain(|leaf| leaf.offset >= 16);
         Form {
             opcode,
-            op_mod,
             len: input.map_or(16, Layout::bytes).max(16),
             tail: input.is_none_or(Layout::has_tail),
             out_len: out.map_or(16, Layout::bytes).max(16),
             leaves,
-            out,
+            preset: if op_mod == 0 { Vec::new() } else { vec![(OP_MOD, 16, op_mod.into())] },
+            capabilities: None,
         }
+    }
+
+    /// ACCESS_REG of one register.
+    fn register(id: RegisterId, layout: &'static Layout) -> Form {
+        let mut form = Form::new(Opcode::ACCESS_REG, 0);
+        form.preset.push((REGISTER_ID, 16, id.0.into()));
+        collect(layout, 8 * INNER, "", &mut form.leaves);
+        let bytes = INNER as usize + layout.bytes();
+        Form { len: bytes, out_len: bytes, tail: false, ..form }
+    }
+
+    /// QUERY_HCA_CAP or SET_HCA_CAP of one type.
+    fn capability(opcode: Opcode, cap_type: u16, layout: &'static Layout) -> Form {
+        let mut form = Form::new(opcode, 0);
+        form.preset.push((OP_MOD, 16, u64::from(cap_type << 1)));
+        form.tail = false;
+        if opcode == Opcode::QUERY_HCA_CAP {
+            return Form { out_len: INNER as usize + AREA, ..form };
+        }
+        form.leaves.retain(|leaf| leaf.offset < 8 * INNER);
+        collect(layout, 8 * INNER, "", &mut form.leaves);
+        Form { len: INNER as usize + AREA, capabilities: Some(cap_type), ..form }
     }
 }
 
@@ -120,27 +158,52 @@ fn collect(layout: &'static Layout, base: u32, prefix: &str, leaves: &mut Vec<Le
     }
 }
 
-/// Every form of every implemented command.
+/// Every form of every implemented command, those of one command together.
 pub fn forms() -> &'static [Form] {
-    static FORMS: OnceLock<Vec<Form>> = OnceLock::new();
-    FORMS.get_or_init(|| {
-        let mut forms = Vec::new();
+    &table().0
+}
+
+/// One form, each command being as likely as any other, however many forms it has.
+pub fn any(input: &mut Input<'_>) -> &'static Form {
+    let (forms, commands) = table();
+    let range = &commands[input.below(commands.len())];
+    &forms[range.start + input.below(range.len())]
+}
+
+fn table() -> &'static (Vec<Form>, Vec<Range<usize>>) {
+    static TABLE: OnceLock<(Vec<Form>, Vec<Range<usize>>)> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let (mut forms, mut commands) = (Vec::new(), Vec::new());
         for opcode in cmdif::implemented() {
-            let plain = Form::new(opcode, 0);
-            // General objects have a layout for each type, chosen by the modifier.
-            let mut known = vec![(plain.len, plain.out_len)];
-            forms.push(plain);
-            for op_mod in 1..=0x40 {
-                let form = Form::new(opcode, op_mod);
-                if !known.contains(&(form.len, form.out_len)) {
-                    known.push((form.len, form.out_len));
-                    forms.push(form);
+            let start = forms.len();
+            match opcode {
+                Opcode::ACCESS_REG => {
+                    forms.extend(REGISTERS.iter().map(|(id, layout)| Form::register(*id, layout)));
                 }
+                Opcode::QUERY_HCA_CAP | Opcode::SET_HCA_CAP => {
+                    forms.extend(TYPES.iter().map(|(number, _, layout)| Form::capability(opcode, *number, layout)));
+                }
+                _ => general(opcode, &mut forms),
             }
+            commands.push(start..forms.len());
         }
-        assert!(forms.len() >= 10, "the device implements next to nothing");
-        forms
+        assert!(commands.len() >= 10, "the device implements next to nothing");
+        (forms, commands)
     })
+}
+
+/// General object commands have a layout for each type, chosen by the modifier; others have one.
+fn general(opcode: Opcode, forms: &mut Vec<Form>) {
+    let plain = Form::new(opcode, 0);
+    let mut known = vec![(plain.len, plain.out_len)];
+    forms.push(plain);
+    for op_mod in 1..=0x40 {
+        let form = Form::new(opcode, op_mod);
+        if !known.contains(&(form.len, form.out_len)) {
+            known.push((form.len, form.out_len));
+            forms.push(form);
+        }
+    }
 }
 
 /// The form of a command that has only one.
@@ -150,9 +213,12 @@ pub fn form(opcode: Opcode) -> Option<&'static Form> {
 
 /// Whether a field of this name may hold the number of an object of `kind` (the name of the kind, lower case).
 fn names(field: &str, kind: &str) -> bool {
-    // Kinds that PRM field names call something else.
+    field.split('_').any(|word| word.starts_with(kind))
+}
+
+/// The same for kinds that PRM field names call something else.
+fn otherwise_names(field: &str, kind: &str) -> bool {
     const OTHER: &[(&str, &str)] = &[
-        ("td", "transport_domain"),
         ("transportdomain", "transport_domain"),
         ("transportdomain", "td"),
         ("flowtable", "table_id"),
@@ -161,20 +227,19 @@ fn names(field: &str, kind: &str) -> bool {
         ("flowgroup", "group_id"),
         ("flowcounter", "flow_counter_id"),
         ("qcounter", "counter_set_id"),
-        ("counterset", "counter_set_id"),
         ("tir", "destination_id"),
         ("uctx", "uid"),
+        ("xrcd", "xrcd"),
         ("xrcsrq", "xrc_srqn"),
+        ("xrcsrq", "srqn"),
+        ("srq", "srqn"),
+        ("rmp", "srqn_rmpn"),
         ("rqtable", "rqtn"),
         ("rqtable", "indirect_table"),
-        ("flowentry", "flow_index"),
-        ("xrcd", "xrc"),
-        ("reformat", "packet_reformat_id"),
         ("packetreformat", "packet_reformat_id"),
         ("modifyheader", "modify_header_id"),
     ];
-    let mut words = field.split('_');
-    words.any(|word| word.starts_with(kind)) || OTHER.iter().any(|(k, f)| *k == kind && field.starts_with(f))
+    OTHER.iter().any(|(k, f)| *k == kind && field.starts_with(f))
 }
 
 /// Whether a field names something that a driver leaves alone unless it means it.

@@ -8,7 +8,7 @@ use cx10::device::objects::{Kind, ObjRef};
 use cx10::dma::map::Rights;
 use cx10::dma::{Iova, MemoryMap};
 use cx10::prm::{Opcode, bits};
-use cx10::profile::Profile;
+use cx10::profile::{CapMode, Profile};
 use cx10::testing::{Answer, FREE, Rig};
 use cx10::trace::{Header, Options, Trace};
 
@@ -106,23 +106,37 @@ impl Machine {
         FREE + slot * SLOT
     }
 
+    /// A command of which only the form is given.
+    fn blank(&self, form: &Form) -> Vec<u8> {
+        let mut blank = vec![0; form.len];
+        blank[..2].copy_from_slice(&form.opcode.0.to_be_bytes());
+        form.preset.iter().for_each(|(offset, width, value)| bits::set(&mut blank, *offset, *width, *value));
+        blank
+    }
+
     /// A well-formed command as a careful driver would send it: objects that exist, buffers that exist, all else 0.
     pub fn careful(&mut self, form: &Form) -> Vec<u8> {
         let live = self.live();
-        let mut input = vec![0; form.len];
+        let mut input = self.blank(form);
+        if let Some(cap_type) = form.capabilities {
+            let caps = &self.rig.function.hca().caps;
+            let area = caps.area(cap_type, CapMode::Cur).map(|area| area.to_vec()).unwrap_or_default();
+            input.truncate(16);
+            input.extend(area);
+            input.resize(form.len, 0);
+            return input;
+        }
         for (i, leaf) in form.leaves.iter().enumerate() {
             if leaf.address {
                 let at = self.buffer(SLOTS - 1 - i as u64 % 4);
                 set(&mut input, leaf, at);
+            } else if leaf.name == "local_port" {
+                set(&mut input, leaf, 1);
             } else if leaf.width >= 8 && leaf.kinds != 0 && !leaf.rare {
                 if let Some(object) = live.iter().rev().find(|object| leaf.may_name(object.kind)) {
                     set(&mut input, leaf, u64::from(object.id));
                 }
             }
-        }
-        input[..2].copy_from_slice(&form.opcode.0.to_be_bytes());
-        if form.op_mod != 0 {
-            input[6..8].copy_from_slice(&form.op_mod.to_be_bytes());
         }
         if form.tail {
             (0..8).for_each(|i| input.extend(self.buffer(i).to_be_bytes()));
@@ -164,17 +178,11 @@ impl Machine {
 
     /// A command of some form: careful, the last of its kind that succeeded, or blank; then some fields changed.
     pub fn invent(&mut self, input: &mut Input<'_>) -> (Vec<u8>, usize) {
-        let forms = grammar::forms();
-        let form = &forms[input.below(forms.len())];
+        let form = grammar::any(input);
         let style = input.u8();
         let last = self.last.iter().find(|(opcode, _)| *opcode == form.opcode.0).map(|(_, bytes)| bytes.clone());
         let mut bytes = match (style & 3, last) {
-            (0, _) => {
-                let mut blank = vec![0; form.len];
-                blank[..2].copy_from_slice(&form.opcode.0.to_be_bytes());
-                blank[6..8].copy_from_slice(&form.op_mod.to_be_bytes());
-                blank
-            }
+            (0, _) => self.blank(form),
             (1, Some(last)) => last,
             (3, _) => {
                 let fitting: Vec<&Template> = TEMPLATES.iter().filter(|t| t.opcode == form.opcode).collect();

@@ -5,12 +5,12 @@ use std::cell::RefCell;
 
 use cx10::device::hca::Phase;
 use cx10::device::objects::Kind;
-use cx10::prm::{Opcode, bits};
+use cx10::prm::Opcode;
 use cx10::testing::{FREE, Rig};
 
 use crate::grammar;
 use crate::input::Input;
-use crate::machine::{Machine, SLOT, SLOTS};
+use crate::machine::{Machine, SLOT, SLOTS, set};
 use crate::templates::TEMPLATES;
 
 /// Most steps of one input.
@@ -29,15 +29,7 @@ pub fn run(data: &[u8]) {
         // Writing a trace takes longer than the work itself, so few inputs do.
         let machine = &mut machines[usize::from(setup >> 5 == 7)];
         machine.renew();
-        match setup & 3 {
-            0 => {}
-            1 => drop(machine.rig.ok(&Rig::input(0x104, 0, 16), 16)),
-            2 => machine.rig.bring_up(),
-            _ => {
-                machine.rig.bring_up();
-                furnish(machine);
-            }
-        }
+        start(machine, setup);
         for _ in 0..STEPS {
             if input.is_empty() {
                 break;
@@ -46,6 +38,33 @@ pub fn run(data: &[u8]) {
         }
         machine.finish(setup & 4 != 0);
     });
+}
+
+/// How far up the driver has come when it turns hostile.
+fn start(machine: &mut Machine, setup: u8) {
+    let rig = &mut machine.rig;
+    let old = setup & 8 != 0;
+    match (setup & 3, old) {
+        (0, _) => return,
+        (1, _) => {
+            rig.ok(&Rig::input(0x104, 0, 16), 16);
+            if old {
+                rig.give_pages(1);
+                rig.give_pages(2);
+            }
+        }
+        (_, false) => rig.bring_up(),
+        (_, true) => {
+            // Interface step 0, as a driver that knows no other.
+            rig.ok(&Rig::input(0x104, 0, 16), 16);
+            rig.give_pages(1);
+            rig.give_pages(2);
+            rig.ok(&Rig::input(0x102, 0, 32), 16);
+        }
+    }
+    if setup & 3 == 3 {
+        furnish(machine);
+    }
 }
 
 /// Creates one of everything, as far as the device implements it. What it refuses is missing, which is no failure here.
@@ -81,10 +100,7 @@ fn step(machine: &mut Machine, input: &mut Input<'_>) {
 fn raw_command(machine: &mut Machine, input: &mut Input<'_>) {
     let opcode = match input.u8() % 4 {
         0 => Opcode(input.u16()),
-        _ => {
-            let forms = grammar::forms();
-            forms[input.below(forms.len())].opcode
-        }
+        _ => grammar::any(input).opcode,
     };
     let len = input.below(0x1000);
     let mut bytes = opcode.0.to_be_bytes().to_vec();
@@ -234,20 +250,22 @@ fn upheaval(machine: &mut Machine, input: &mut Input<'_>) {
     }
 }
 
-/// Destroys or queries everything that exists in some order, or part of it, by the commands that name one object.
+/// Destroys or queries what exists, in one order or the other, by the commands that name one object.
 fn again(machine: &mut Machine, input: &mut Input<'_>) {
-    let first = input.u8();
-    let live = machine.live();
-    for object in live.iter().skip(usize::from(first % 16)).take(8) {
+    let how = input.u8();
+    let mut live = machine.live();
+    if how & 0x40 != 0 {
+        // About the reverse of the order in which they can be created.
+        live.reverse();
+    }
+    for object in live.iter().skip(usize::from(how % 16)).take(8) {
         for form in grammar::forms() {
             let name = form.opcode.to_string();
-            let ends = ["DESTROY_", "DEALLOC_", "QUERY_"].iter().any(|verb| name.starts_with(verb));
+            let ends = ["DESTROY_", "DEALLOC_"].iter().any(|verb| name.starts_with(verb));
             let leaf = form.leaves.iter().find(|leaf| leaf.width >= 8 && leaf.may_name(object.kind));
-            if let (true, Some(leaf)) = (ends && (first & 0x80 != 0 || name.starts_with("QUERY_")), leaf) {
-                let mut bytes = vec![0; form.len];
-                bytes[..2].copy_from_slice(&form.opcode.0.to_be_bytes());
-                let mask = u64::MAX >> (64 - leaf.width);
-                bits::set(&mut bytes, leaf.offset, leaf.width, u64::from(object.id) & mask);
+            if let (true, Some(leaf)) = (name.starts_with("QUERY_") || ends && how & 0x80 != 0, leaf) {
+                let mut bytes = machine.careful(form);
+                set(&mut bytes, leaf, u64::from(object.id));
                 machine.command(&bytes, form.out_len);
             }
         }

@@ -104,6 +104,19 @@ pub static TEMPLATES: &[Template] = &[
     t(Opcode::RST2INIT_QP, &[("qpc.pm_state", 3), ("qpc.primary_address_path.vhca_port_num", 1)], Tail::None),
     t(Opcode::INIT2RTR_QP, &[("qpc.mtu", 3), ("qpc.log_msg_max", 30)], Tail::None),
     t(Opcode::RTR2RTS_QP, &[], Tail::None),
+    t(
+        Opcode::CREATE_QP,
+        &[
+            ("qpc.st", 3),
+            ("qpc.pm_state", 3),
+            ("qpc.log_rq_size", 3),
+            ("qpc.log_rq_stride", 2),
+            ("qpc.log_sq_size", 4),
+            ("qpc.srqn_rmpn_xrqn", 0),
+        ],
+        Tail::Pages(0),
+    ),
+    t(Opcode::ATTACH_TO_MCG, &[("multicast_gid[0]", 0xff0e_0000), ("multicast_gid[3]", 1)], Tail::None),
     t(Opcode::CREATE_TIS, &[], Tail::None),
     t(
         Opcode::CREATE_SQ,
@@ -146,5 +159,11 @@ pub static TEMPLATES: &[Template] = &[
         Tail::Destinations(Kind::Tir, 2),
     ),
     t(Opcode::SET_FLOW_TABLE_ROOT, &[], Tail::None),
+    t(
+        Opcode::ALLOC_MEMIC,
+        &[("range_start_addr", 0x100_0000), ("range_size", 0x2000), ("memic_size", 0x100)],
+        Tail::None,
+    ),
+    t(Opcode::MODIFY_RQT, &[("bitmask.rqn_list", 1), ("ctx.rqt_actual_size", 1)], Tail::Numbers(Kind::Rq, 0)),
     t(Opcode::CREATE_UCTX, &[("uctx.cap", 3)], Tail::None),
 ];

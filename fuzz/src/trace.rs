@@ -81,8 +81,7 @@ fn written(input: &mut Input<'_>) {
             trace.event(input.u64(), &event);
             continue;
         }
-        let forms = grammar::forms();
-        let opcode = if input.one_in(4) { input.u16() } else { forms[input.below(forms.len())].opcode.0 };
+        let opcode = if input.one_in(4) { input.u16() } else { grammar::any(input).opcode.0 };
         let mut command = opcode.to_be_bytes().to_vec();
         let len = input.below(512);
         command.extend_from_slice(input.bytes(len));
