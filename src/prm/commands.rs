@@ -227,6 +227,8 @@ pub static REGISTERS: &[(RegisterId, &Layout)] = &[
     (RegisterId::MCIA, reg_device::MciaReg::LAYOUT),
     (RegisterId::MRTC, reg_device::MrtcReg::LAYOUT),
     (RegisterId::MPCNT, reg_device::MpcntReg::LAYOUT),
+    (RegisterId::MCQS, reg_device::McqsReg::LAYOUT),
+    (RegisterId::MCQI, reg_device::McqiReg::LAYOUT),
     (RegisterId::MCAM, reg_device::McamReg::LAYOUT),
     (RegisterId::SBPR, reg_device::SbprReg::LAYOUT),
     (RegisterId::SBCM, reg_device::SbcmReg::LAYOUT),

@@ -300,6 +300,55 @@ crate::prm::layout! {
         dwords @ 0x80 : [u8; 0x80];
     }
 
+    /// Access register `MCQS`: state of a component of the firmware.
+    pub struct McqsReg = "mcqs_reg", 0x10 bytes {
+        last_index_flag @ 0x0 : 1;
+        fw_device @ 0x8 : 8;
+        component_index @ 0x10 : 16;
+        identifier @ 0x30 : 16;
+        component_status @ 0x57 : 5;
+        component_update_state @ 0x5c : 4;
+        last_update_state_changer_type @ 0x60 : 4;
+        last_update_state_changer_host_id @ 0x64 : 4;
+    }
+
+    /// Access register `MCQI`: information about a component of the firmware.
+    pub struct McqiReg = "mcqi_reg", 0x18 bytes {
+        read_pending_component @ 0x0 : 1;
+        component_index @ 0x10 : 16;
+        info_type @ 0x5b : 5;
+        info_size @ 0x60 : 32;
+        offset @ 0x80 : 32;
+        data_size @ 0xb0 : 16;
+        data @ 0xc0 : tail;
+    }
+
+    /// Data of `MCQI`: what can be done with a component.
+    pub struct McqiCap = "mcqi_cap", 0x14 bytes {
+        supported_info_bitmask @ 0x0 : 32;
+        component_size @ 0x20 : 32;
+        max_component_size @ 0x40 : 32;
+        log_mcda_word_size @ 0x60 : 4;
+        mcda_max_write_size @ 0x70 : 16;
+        rd_en @ 0x80 : 1;
+        match_chip_id @ 0x82 : 1;
+        match_psid @ 0x83 : 1;
+        check_user_timestamp @ 0x84 : 1;
+        match_base_guid_mac @ 0x85 : 1;
+    }
+
+    /// Data of `MCQI`: version of a component.
+    pub struct McqiVersion = "mcqi_version", 0x7c bytes {
+        build_time_valid @ 0x2 : 1;
+        user_defined_time_valid @ 0x3 : 1;
+        version_string_length @ 0x18 : 8;
+        version @ 0x20 : 32;
+        build_time @ 0x40 : 64;
+        user_defined_time @ 0x80 : 64;
+        build_tool_version @ 0xc0 : 32;
+        version_string @ 0x100 : [u8; 92];
+    }
+
     /// Access register `DCBX_PARAM`.
     pub struct DcbxParam = "dcbx_param", 0x40 bytes {
         dcbx_cee_cap @ 0x0 : 1;

@@ -7,6 +7,7 @@
 
 mod counters;
 mod device;
+mod firmware;
 mod port;
 
 use super::error::{CmdError, syndromes};
@@ -38,6 +39,8 @@ syndromes! {
     15 FLOW_CONTROL "the flow control field is not supported";
     16 NO_SUCH_GROUP "the register has no such feature or register group";
     17 EVENT_MODE "the event generation mode is reserved";
+    18 COMPONENT "the firmware has no such component";
+    19 INFORMATION "there is no such information about the component, or not at that offset";
 }
 
 /// A register's image after the access.
@@ -51,7 +54,7 @@ struct Register {
 }
 
 /// The registers of every family.
-static REGISTERS: &[&[Register]] = &[port::REGISTERS, counters::REGISTERS, device::REGISTERS];
+static REGISTERS: &[&[Register]] = &[port::REGISTERS, counters::REGISTERS, device::REGISTERS, firmware::REGISTERS];
 
 pub(super) const COMMANDS: &[Command] =
     &[Command { opcode: Opcode::ACCESS_REG, phases: &[Phase::Enabled, Phase::Running], user: false, run: access_reg }];
