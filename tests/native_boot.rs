@@ -434,8 +434,12 @@ fn a_reset_ends_everything_and_a_new_life_begins() {
         driver.ring(1 << 9);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!driver.answered(9), "a command queue without an address");
+        // This is how a driver that lived through the reset learns of it.
+        const DISABLED: u32 = 1;
+        assert_eq!(driver.register(0x14) >> 8 & 7, DISABLED);
         driver.forget();
         driver.enable();
+        assert_eq!(driver.register(0x14) >> 8 & 7, 0);
     }
     driver.pages = (0, 0);
     live(&mut driver);

@@ -332,6 +332,8 @@ impl Function {
         self.trace.event(self.clock.now(), &TraceEvent::Reset { kind: kind.name() });
         self.hca.reset();
         self.segment.reset();
+        // Until a driver takes over; one that was there before the reset finds out by this (kernel `health.c`).
+        self.segment.set_nic_interface(NicInterface::Disabled);
         self.command_queue = None;
         self.command_doorbell = 0;
         self.doorbell_halves = uar::Partial::default();
