@@ -33,6 +33,8 @@ pub struct Pages {
     used: u64,
     /// Pages asked for by events and not given yet.
     requested: u64,
+    /// Context memory that an object lacked: kept ready beyond the reserve until one is created or destroyed.
+    lacking: u64,
     given_total: u64,
     returned_total: u64,
     lost_total: u64,
@@ -54,7 +56,16 @@ pub struct PageCounters {
 impl Pages {
     /// No pages yet.
     pub fn new(demand: Demand) -> Pages {
-        Pages { demand, lent: BTreeSet::new(), used: 0, requested: 0, given_total: 0, returned_total: 0, lost_total: 0 }
+        Pages {
+            demand,
+            lent: BTreeSet::new(),
+            used: 0,
+            requested: 0,
+            lacking: 0,
+            given_total: 0,
+            returned_total: 0,
+            lost_total: 0,
+        }
     }
 
     /// Totals for the report.
@@ -106,6 +117,7 @@ impl Pages {
     /// The driver cannot give what was asked for: ask again when an object needs it.
     pub fn cannot_give(&mut self) {
         self.requested = 0;
+        self.lacking = 0;
     }
 
     /// Returns up to `count` pages that the device does not need. `running`: only what is surplus to the objects.
@@ -126,15 +138,18 @@ impl Pages {
         self.lent.clear();
         self.used = 0;
         self.requested = 0;
+        self.lacking = 0;
     }
 
     /// Charges an object's context memory.
     pub fn charge(&mut self, bytes: u64) -> Result<(), CmdError> {
         let used = self.used.checked_add(bytes).ok_or(CmdError::new(Status::LIM_ERR, common::NO_ICM_PAGES))?;
         if used > self.capacity() {
+            self.lacking = self.lacking.max(used - self.capacity());
             return Err(CmdError::new(Status::LIM_ERR, common::NO_ICM_PAGES));
         }
         self.used = used;
+        self.lacking = self.lacking.saturating_sub(bytes);
         Ok(())
     }
 
@@ -142,6 +157,7 @@ impl Pages {
     pub fn refund(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.used, "more refunded than charged");
         self.used = self.used.saturating_sub(bytes);
+        self.lacking = 0;
     }
 
     /// Context memory in use, in bytes.
@@ -150,7 +166,7 @@ impl Pages {
     }
 
     fn reserve(&self) -> u64 {
-        u64::from(self.demand.init) * PAGE / 2
+        (u64::from(self.demand.init) * PAGE / 2).saturating_add(self.lacking)
     }
 
     fn surplus(&self) -> u64 {
@@ -165,7 +181,7 @@ impl Pages {
         let free = self.capacity().saturating_sub(self.used);
         let wanted = self.reserve();
         if free < wanted && self.requested == 0 {
-            let pages = (wanted - free).div_ceil(PAGE).next_multiple_of(64).min(STEP * 8);
+            let pages = (wanted - free).div_ceil(PAGE).min(STEP * 8).next_multiple_of(64);
             self.requested = pages;
             return i32::try_from(pages).ok();
         }
@@ -233,6 +249,32 @@ mod tests {
         let back = pages.request().expect("a surplus");
         assert!(back < 0);
         assert_eq!(pages.take(back.unsigned_abs().into(), true).len() as u64, u64::from(back.unsigned_abs()));
+    }
+
+    #[test]
+    fn what_an_object_lacked_is_asked_for_until_it_fits() {
+        let mut pages = pages();
+        lend(&mut pages, 1..13);
+        let large = 10_000 * PAGE;
+        assert_eq!(pages.charge(large).unwrap_err().syndrome, common::NO_ICM_PAGES);
+        let mut next = 1000;
+        while let Some(count) = pages.request() {
+            let count = u64::try_from(count).expect("a request, not a return");
+            assert!(count <= STEP * 8, "in portions");
+            lend(&mut pages, next..next + count);
+            next += count;
+        }
+        assert_eq!(pages.charge(large), Ok(()));
+    }
+
+    #[test]
+    fn a_driver_that_cannot_give_is_not_asked_again_for_the_same() {
+        let mut pages = pages();
+        lend(&mut pages, 1..13);
+        pages.charge(1000 * PAGE).expect_err("no room");
+        assert!(pages.request().is_some());
+        pages.cannot_give();
+        assert_eq!(pages.request(), None);
     }
 
     #[test]
