@@ -106,8 +106,10 @@ fn teardown_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::BAD_PROFILE));
     }
     // Prepared for a fast teardown the function keeps its objects until the driver disables the interface.
-    if profile != PREPARE_FAST {
-        step(ctx, Transition::Teardown)?;
+    match profile {
+        PREPARE_FAST => {}
+        FORCE => step(ctx, Transition::ForceTeardown)?,
+        _ => step(ctx, Transition::Teardown)?,
     }
     let out = TeardownHcaOut::zeroed(); // state 0: success
     Ok(out.into_inner())

@@ -41,6 +41,8 @@ pub enum Transition {
     Init,
     /// TEARDOWN_HCA.
     Teardown,
+    /// TEARDOWN_HCA by force, or the interface disabled: the driver leaves its objects behind.
+    ForceTeardown,
     /// DISABLE_HCA.
     Disable,
     /// Any reset.
@@ -55,7 +57,7 @@ impl Phase {
             (_, Transition::Reset) => Some(Disabled),
             (Disabled, Transition::Enable) => Some(Enabled),
             (Enabled, Transition::Init) => Some(Running),
-            (Running, Transition::Teardown) => Some(Enabled),
+            (Running, Transition::Teardown | Transition::ForceTeardown) => Some(Enabled),
             (Enabled, Transition::Disable) => Some(Disabled),
             _ => None,
         }
@@ -189,7 +191,14 @@ impl Hca {
                 self.roots = Roots::default();
                 self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }
-            Transition::Teardown => self.forget_objects(),
+            Transition::Teardown => {
+                let census = self.objects.census();
+                if !census.is_empty() {
+                    log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
+                }
+                self.forget_objects();
+            }
+            Transition::ForceTeardown => self.forget_objects(),
             Transition::Disable => {
                 self.caps = Capabilities::new(&self.profile);
                 self.issi = 0;
@@ -211,10 +220,6 @@ impl Hca {
     }
 
     fn forget_objects(&mut self) {
-        let census = self.objects.census();
-        if !census.is_empty() {
-            log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
-        }
         self.clear_objects();
         self.cq_events.clear();
         self.multicast.clear();
@@ -241,9 +246,7 @@ impl Hca {
 
     /// Stops everything at once, as disabling the interface does: objects and events are gone, pages stay lent.
     pub fn quiesce(&mut self) {
-        if self.phase == Phase::Running {
-            self.step(Transition::Teardown);
-        }
+        self.step(Transition::ForceTeardown);
         self.events.clear();
     }
 
@@ -340,18 +343,19 @@ mod tests {
     #[test]
     fn only_the_phase_changes_of_the_prm_are_allowed() {
         use Phase::{Disabled, Enabled, Running};
-        use Transition::{Disable, Enable, Init, Reset, Teardown};
+        use Transition::{Disable, Enable, ForceTeardown, Init, Reset, Teardown};
         let allowed = [
             (Disabled, Enable, Enabled),
             (Enabled, Init, Running),
             (Running, Teardown, Enabled),
+            (Running, ForceTeardown, Enabled),
             (Enabled, Disable, Disabled),
             (Disabled, Reset, Disabled),
             (Enabled, Reset, Disabled),
             (Running, Reset, Disabled),
         ];
         for phase in [Disabled, Enabled, Running] {
-            for transition in [Enable, Init, Teardown, Disable, Reset] {
+            for transition in [Enable, Init, Teardown, ForceTeardown, Disable, Reset] {
                 let expected = allowed.iter().find(|(p, t, _)| (*p, *t) == (phase, transition)).map(|a| a.2);
                 assert_eq!(phase.step(transition), expected, "{phase:?} {transition:?}");
             }
