@@ -7,7 +7,8 @@
 //! | [`version`] | negotiation |
 //! | [`connection`] | framed receive with descriptors, batched send |
 //! | [`listener`] | the socket file |
-//! | [`server`] | the loop: checks, dispatch, replies, disconnect |
+//! | [`server`] | clients one after the other, deadlines, disconnect |
+//! | `session` | the messages of one client: checks, dispatch, replies |
 //! | [`backend`] | the function as a `vfio_user::ServerBackend` |
 
 pub mod backend;
@@ -16,4 +17,5 @@ pub mod layout;
 pub mod listener;
 pub mod message;
 pub mod server;
+mod session;
 pub mod version;

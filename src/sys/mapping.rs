@@ -1,0 +1,467 @@
+//! Shared guest memory. See the limits in [`super`].
+
+use std::cell::Cell;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use super::{check, errno};
+
+/// Why an access to a [`Mapping`] was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// The access does not lie inside the mapping.
+    #[error("outside the mapping")]
+    OutOfBounds,
+    /// A store to a read-only mapping.
+    #[error("mapping is read-only")]
+    ReadOnly,
+    /// A single-copy-atomic access whose address is not a multiple of its size.
+    #[error("not naturally aligned")]
+    Misaligned,
+    /// The file behind the mapping was truncated; its contents are gone.
+    #[error("the memory behind the mapping is gone")]
+    Torn,
+}
+
+/// What the owner of a mapping may do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Loads only.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// A shared mapping of a file, usually guest memory.
+///
+/// All accesses are bounds-checked copies. [`Mapping::read`] and [`Mapping::write`] use naturally aligned
+/// accesses of up to eight bytes for short copies, so that an aligned field of 1, 2, 4 or 8 bytes is never
+/// torn; copies of [`BULK`] bytes or more go through `memcpy` and promise nothing about order or atomicity
+/// within the copy.
+#[derive(Debug)]
+pub struct Mapping {
+    /// Start of what mmap returned.
+    pub(super) base: NonNull<u8>,
+    /// Length handed to munmap.
+    map_len: usize,
+    /// Distance from `base` to the first byte asked for.
+    delta: usize,
+    /// Bytes asked for.
+    len: usize,
+    protection: Protection,
+    /// The file may shrink under us, so accesses are guarded.
+    guarded: bool,
+    torn: AtomicBool,
+}
+
+/// From this length on a copy is a `memcpy`.
+pub const BULK: usize = 256;
+
+// SAFETY: the mapping is owned memory; nothing in it is tied to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: every access goes through atomics or through copies of plain bytes of which other processes may
+// change any part at any time anyway; no reference to the memory is ever made.
+unsafe impl Sync for Mapping {}
+
+thread_local! {
+    /// The guarded range this thread is accessing, or (0, 0). Const-initialised and without destructor, so a
+    /// signal handler may read it.
+    static GUARDED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// Set by the SIGBUS handler when it replaced the guarded range.
+    static TORN: Cell<bool> = const { Cell::new(false) };
+}
+
+macro_rules! word_access {
+    ($load:ident, $store:ident, $int:ty, $atomic:ty) => {
+        /// A single-copy-atomic load, native byte order.
+        pub fn $load(&self, offset: u64) -> Result<$int, AccessError> {
+            let at = self.word(offset, size_of::<$int>())?;
+            // SAFETY: `word` checked bounds and alignment; the memory lives as long as `self`.
+            self.guard(|| unsafe { <$atomic>::from_ptr(at.cast()) }.load(Ordering::Relaxed))
+        }
+
+        /// A single-copy-atomic store, native byte order.
+        pub fn $store(&self, offset: u64, value: $int) -> Result<(), AccessError> {
+            let at = self.writable_word(offset, size_of::<$int>())?;
+            // SAFETY: as for the load; `writable_word` also checked the protection.
+            self.guard(|| unsafe { <$atomic>::from_ptr(at.cast()) }.store(value, Ordering::Relaxed))
+        }
+    };
+}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` from `offset` on, shared.
+    ///
+    /// Only regular files (memfd, shared memory, huge pages, files) are accepted, and only as far as they
+    /// reach now.
+    pub fn new(fd: BorrowedFd<'_>, offset: u64, len: u64, protection: Protection) -> io::Result<Mapping> {
+        let file = FileKind::of(fd)?;
+        let end = offset.checked_add(len).ok_or_else(|| errno(libc::EOVERFLOW))?;
+        if len == 0 || end > file.size {
+            return Err(errno(libc::EINVAL));
+        }
+        let delta = offset % file.page;
+        let start = offset - delta;
+        let map_len = (delta + len).checked_next_multiple_of(file.page).ok_or_else(|| errno(libc::EOVERFLOW))?;
+        let map_len = usize::try_from(map_len).map_err(|_| errno(libc::ENOMEM))?;
+        let start = libc::off_t::try_from(start).map_err(|_| errno(libc::EOVERFLOW))?;
+        let prot = match protection {
+            Protection::ReadOnly => libc::PROT_READ,
+            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let guarded = !file.cannot_shrink;
+        if guarded {
+            install_sigbus_handler()?;
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe { libc::mmap(ptr::null_mut(), map_len, prot, libc::MAP_SHARED, fd.as_raw_fd(), start) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| errno(libc::ENOMEM))?;
+        Ok(Mapping {
+            base,
+            map_len,
+            delta: delta as usize,
+            len: len as usize,
+            protection,
+            guarded,
+            torn: AtomicBool::new(false),
+        })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    /// Never true; a mapping has at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What the mapping allows.
+    pub fn protection(&self) -> Protection {
+        self.protection
+    }
+
+    /// The file was found truncated by an access.
+    pub fn is_torn(&self) -> bool {
+        self.torn.load(Ordering::Relaxed)
+    }
+
+    /// Whether the file can shrink behind the mapping (it is not sealed against that).
+    pub fn can_shrink(&self) -> bool {
+        self.guarded
+    }
+
+    /// Copies out of the mapping.
+    pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessError> {
+        let at = self.range(offset, dst.len())?;
+        self.guard(|| {
+            if dst.len() >= BULK {
+                // SAFETY: `range` checked the source; `dst` is ours. The guest may write concurrently; any
+                // byte value is a valid `u8` and nothing is derived from the bytes inside the copy.
+                unsafe { ptr::copy_nonoverlapping(at.cast_const(), dst.as_mut_ptr(), dst.len()) }
+            } else {
+                // SAFETY: `range` checked that `dst.len()` bytes from `at` on are mapped.
+                unsafe { load_words(at, dst) }
+            }
+        })
+    }
+
+    /// Copies into the mapping.
+    pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessError> {
+        let at = self.writable(offset, src.len())?;
+        self.guard(|| {
+            if src.len() >= BULK {
+                // SAFETY: as in `read`, and `writable` checked the protection.
+                unsafe { ptr::copy_nonoverlapping(src.as_ptr(), at, src.len()) }
+            } else {
+                // SAFETY: `writable` checked that `src.len()` bytes from `at` on are mapped for writing.
+                unsafe { store_words(at, src) }
+            }
+        })
+    }
+
+    /// Copies `len` bytes from this mapping into another (or the same) one; the ranges may overlap.
+    pub fn copy_to(&self, offset: u64, dst: &Mapping, dst_offset: u64, len: usize) -> Result<(), AccessError> {
+        let from = self.range(offset, len)?;
+        let to = dst.writable(dst_offset, len)?;
+        // Two guarded mappings: the bytes take a detour, because one thread guards one range at a time.
+        if self.guarded && dst.guarded {
+            let mut bounce = [0u8; 4096];
+            let mut done = 0;
+            // A forward copy would read what it wrote when the same memory overlaps upwards.
+            let backwards = (from as usize) < to as usize;
+            while done < len {
+                let step = (len - done).min(bounce.len());
+                let at = if backwards { len - done - step } else { done } as u64;
+                self.read(offset + at, &mut bounce[..step])?;
+                dst.write(dst_offset + at, &bounce[..step])?;
+                done += step;
+            }
+            return Ok(());
+        }
+        let guard = if dst.guarded { dst } else { self };
+        // SAFETY: both ranges were checked; `copy` allows overlap.
+        guard.guard(|| unsafe { ptr::copy(from.cast_const(), to, len) })
+    }
+
+    word_access!(read_u8, write_u8, u8, AtomicU8);
+    word_access!(read_u16, write_u16, u16, AtomicU16);
+    word_access!(read_u32, write_u32, u32, AtomicU32);
+    word_access!(read_u64, write_u64, u64, AtomicU64);
+
+    /// Stores one byte after everything this thread stored before has become visible: the publication of an
+    /// ownership bit.
+    pub fn store_release_u8(&self, offset: u64, value: u8) -> Result<(), AccessError> {
+        let at = self.writable_word(offset, 1)?;
+        // SAFETY: bounds and protection checked; one byte is always aligned.
+        self.guard(|| unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Release))
+    }
+
+    /// Stores four bytes, native byte order, after everything stored before.
+    pub fn store_release_u32(&self, offset: u64, value: u32) -> Result<(), AccessError> {
+        let at = self.writable_word(offset, 4)?;
+        // SAFETY: bounds, protection and alignment checked.
+        self.guard(|| unsafe { AtomicU32::from_ptr(at.cast()) }.store(value, Ordering::Release))
+    }
+
+    /// Stores eight bytes, native byte order, after everything stored before.
+    pub fn store_release_u64(&self, offset: u64, value: u64) -> Result<(), AccessError> {
+        let at = self.writable_word(offset, 8)?;
+        // SAFETY: bounds, protection and alignment checked.
+        self.guard(|| unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release))
+    }
+
+    /// Loads one byte such that later loads see what was stored before it.
+    pub fn load_acquire_u8(&self, offset: u64) -> Result<u8, AccessError> {
+        let at = self.word(offset, 1)?;
+        // SAFETY: bounds checked; one byte is always aligned.
+        self.guard(|| unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Acquire))
+    }
+
+    /// Compares and exchanges eight aligned bytes, native byte order; returns the previous value.
+    pub fn compare_exchange_u64(&self, offset: u64, current: u64, new: u64) -> Result<u64, AccessError> {
+        let at = self.writable_word(offset, 8)?;
+        self.guard(|| {
+            // SAFETY: bounds, protection and alignment checked.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            match word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(old) | Err(old) => old,
+            }
+        })
+    }
+
+    fn range(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
+        let offset = usize::try_from(offset).map_err(|_| AccessError::OutOfBounds)?;
+        if offset > self.len || len > self.len - offset {
+            return Err(AccessError::OutOfBounds);
+        }
+        // SAFETY: `delta + offset <= delta + len <= map_len`, one allocation.
+        Ok(unsafe { self.base.as_ptr().add(self.delta + offset) })
+    }
+
+    fn writable(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
+        let at = self.range(offset, len)?;
+        match self.protection {
+            Protection::ReadWrite => Ok(at),
+            Protection::ReadOnly => Err(AccessError::ReadOnly),
+        }
+    }
+
+    fn word(&self, offset: u64, size: usize) -> Result<*mut u8, AccessError> {
+        let at = self.range(offset, size)?;
+        if at as usize % size == 0 { Ok(at) } else { Err(AccessError::Misaligned) }
+    }
+
+    fn writable_word(&self, offset: u64, size: usize) -> Result<*mut u8, AccessError> {
+        self.writable(offset, size)?;
+        self.word(offset, size)
+    }
+
+    /// Runs one access; if the file may shrink, a fault inside it ends the mapping and not the process.
+    fn guard<R>(&self, access: impl FnOnce() -> R) -> Result<R, AccessError> {
+        if !self.guarded {
+            return Ok(access());
+        }
+        if self.is_torn() {
+            return Err(AccessError::Torn);
+        }
+        GUARDED.set((self.base.as_ptr() as usize, self.map_len));
+        compiler_fence(Ordering::SeqCst);
+        let result = access();
+        compiler_fence(Ordering::SeqCst);
+        GUARDED.set((0, 0));
+        if TORN.take() {
+            self.torn.store(true, Ordering::Relaxed);
+            return Err(AccessError::Torn);
+        }
+        Ok(result)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what mmap returned, and no pointer into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.map_len) };
+    }
+}
+
+/// The largest naturally aligned power of two, at most eight, that fits at `addr` in `left` bytes.
+fn word_at(addr: usize, left: usize) -> usize {
+    let align = 1 << (addr | 8).trailing_zeros();
+    let fit = if left >= 8 { 8 } else { 1 << left.ilog2() };
+    align.min(fit)
+}
+
+/// Loads `dst.len()` bytes in naturally aligned words.
+///
+/// # Safety
+/// `at` points to that many mapped bytes.
+unsafe fn load_words(at: *mut u8, dst: &mut [u8]) {
+    let mut done = 0;
+    while done < dst.len() {
+        // SAFETY: `done < dst.len()` bytes are mapped from `at` on.
+        let from = unsafe { at.add(done) };
+        let step = word_at(from as usize, dst.len() - done);
+        let to = &mut dst[done..done + step];
+        // SAFETY: `word_at` chose a size that fits and to which `from` is aligned.
+        unsafe {
+            match step {
+                8 => to.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                4 => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                2 => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                _ => to[0] = AtomicU8::from_ptr(from).load(Ordering::Relaxed),
+            }
+        }
+        done += step;
+    }
+}
+
+/// Stores `src` in naturally aligned words, lowest address first.
+///
+/// # Safety
+/// `at` points to `src.len()` bytes mapped for writing.
+unsafe fn store_words(at: *mut u8, src: &[u8]) {
+    let mut done = 0;
+    while done < src.len() {
+        // SAFETY: `done < src.len()` bytes are mapped from `at` on.
+        let to = unsafe { at.add(done) };
+        let step = word_at(to as usize, src.len() - done);
+        let from = &src[done..done + step];
+        // SAFETY: `word_at` chose a size that fits and to which `to` is aligned.
+        unsafe {
+            match step {
+                8 => AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(array(from)), Ordering::Relaxed),
+                4 => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes(array(from)), Ordering::Relaxed),
+                2 => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes(array(from)), Ordering::Relaxed),
+                _ => AtomicU8::from_ptr(to).store(from[0], Ordering::Relaxed),
+            }
+        }
+        done += step;
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(bytes);
+    out
+}
+
+/// What `fstat`, `fstatfs` and the seals say about a file that is to be mapped.
+struct FileKind {
+    size: u64,
+    page: u64,
+    cannot_shrink: bool,
+}
+
+impl FileKind {
+    fn of(fd: BorrowedFd<'_>) -> io::Result<FileKind> {
+        let mut stat = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the buffer has the right type; it is read only after success.
+        check(unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
+        // SAFETY: fstat succeeded.
+        let stat = unsafe { stat.assume_init() };
+        if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(errno(libc::ENODEV));
+        }
+        let mut statfs = MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: as above.
+        check(unsafe { libc::fstatfs(fd.as_raw_fd(), statfs.as_mut_ptr()) })?;
+        // SAFETY: fstatfs succeeded.
+        let statfs = unsafe { statfs.assume_init() };
+        let huge = statfs.f_type == libc::HUGETLBFS_MAGIC;
+        let page = if huge { statfs.f_bsize as u64 } else { page_size() };
+        // SAFETY: no pointers involved; a file without seals answers an error.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        // Huge pages can also run out at the first touch, so they stay guarded.
+        let cannot_shrink = seals >= 0 && seals & libc::F_SEAL_SHRINK != 0 && !huge;
+        Ok(FileKind { size: u64::try_from(stat.st_size).unwrap_or(0), page: page.max(1), cannot_shrink })
+    }
+}
+
+/// The size of a page of this machine.
+pub fn page_size() -> u64 {
+    // SAFETY: no pointers involved.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+static OLD_SIGBUS: OnceLock<Option<SigAction>> = OnceLock::new();
+
+struct SigAction(libc::sigaction);
+// SAFETY: plain data and a function address that is valid in every thread.
+unsafe impl Send for SigAction {}
+// SAFETY: as above; it is never changed.
+unsafe impl Sync for SigAction {}
+
+fn install_sigbus_handler() -> io::Result<()> {
+    let installed = OLD_SIGBUS.get_or_init(|| {
+        // SAFETY: all-zero is a valid sigaction; the handler only uses async-signal-safe calls.
+        unsafe {
+            let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+            let mut new = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+            new.sa_sigaction = on_sigbus as *const () as libc::sighandler_t;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut new.sa_mask);
+            (libc::sigaction(libc::SIGBUS, &new, old.as_mut_ptr()) == 0).then(|| SigAction(old.assume_init()))
+        }
+    });
+    if installed.is_some() { Ok(()) } else { Err(errno(libc::ENOSYS)) }
+}
+
+/// Ends a guarded access to a truncated file; every other SIGBUS goes to whoever handled it before.
+extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo. Everything called here is a plain system call or a read of
+    // const-initialised thread-local data; errno is put back.
+    unsafe {
+        let saved = *libc::__errno_location();
+        let fault = (*info).si_addr() as usize;
+        let (base, len) = GUARDED.get();
+        let ours = (*info).si_code > 0 && fault >= base && fault - base < len;
+        let replaced = ours && {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(base as *mut libc::c_void, len, prot, flags, -1, 0) != libc::MAP_FAILED
+        };
+        if replaced {
+            TORN.set(true);
+        } else {
+            if let Some(Some(old)) = OLD_SIGBUS.get() {
+                libc::sigaction(signal, &old.0, ptr::null_mut());
+            } else {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            // A fault repeats by itself when the handler returns; a sent signal has to be sent again.
+            if (*info).si_code <= 0 {
+                libc::raise(signal);
+            }
+        }
+        *libc::__errno_location() = saved;
+    }
+}
