@@ -94,6 +94,8 @@ struct Shared {
     pd: u32,
     td: u32,
     comp: Eq,
+    /// Completion queues of the receive queue and of the send queue.
+    cqns: [u32; 2],
 }
 
 fn create_cq(driver: &mut Driver, created: &mut Created, eqn: u32, log_size: u32) -> (u32, u64) {
@@ -146,14 +148,14 @@ fn bring_up_netdev(driver: &mut Driver, created: &mut Created) -> Shared {
     created.add(0x302, comp.eqn);
 
     // A receive queue.
-    let (cqn, _) = create_cq(driver, created, comp.eqn, 6);
+    let (rq_cqn, _) = create_cq(driver, created, comp.eqn, 6);
     let (at, record) = (driver.memory(4096, 0), driver.memory(8, 0));
     let mut create = CreateRqIn::with_tail(8);
     create.set_opcode(0x908);
     let mut context = create.ctx_mut();
     context.set_vsd(1);
     context.set_flush_in_error_en(1);
-    context.set_cqn(cqn);
+    context.set_cqn(rq_cqn);
     context.set_counter_set_id(counters);
     let mut wq = context.wq_mut();
     wq.set_wq_type(1);
@@ -186,7 +188,7 @@ fn bring_up_netdev(driver: &mut Driver, created: &mut Created) -> Shared {
     created.add(0x902, number(&driver.ok(create.as_bytes(), 16)));
 
     // A send queue.
-    let (cqn, _) = create_cq(driver, created, comp.eqn, 6);
+    let (sq_cqn, _) = create_cq(driver, created, comp.eqn, 6);
     let (at, record) = (driver.memory(4096, 0), driver.memory(8, 0));
     let mut create = CreateSqIn::with_tail(8);
     create.set_opcode(0x904);
@@ -194,7 +196,7 @@ fn bring_up_netdev(driver: &mut Driver, created: &mut Created) -> Shared {
     let mut context = create.ctx_mut();
     context.set_flush_in_error_en(1);
     context.set_min_wqe_inline_mode(0);
-    context.set_cqn(cqn);
+    context.set_cqn(sq_cqn);
     context.set_tis_lst_sz(1);
     context.set_tis_num_0(tises[0]);
     let mut wq = context.wq_mut();
@@ -211,7 +213,7 @@ fn bring_up_netdev(driver: &mut Driver, created: &mut Created) -> Shared {
     modify[0x21] = 0x10;
     driver.ok(&modify, 16);
     assert_eq!(driver.ok(&input(0x750, 0, 16), 16)[15] & 0xf, 1, "the vport is up");
-    Shared { pd, td, comp }
+    Shared { pd, td, comp, cqns: [rq_cqn, sq_cqn] }
 }
 
 /// mlx5_ib: domains, the internal shared receive queues, addresses, QP1 up to RTS.
@@ -320,10 +322,18 @@ fn live(driver: &mut Driver) {
     let own = driver.load();
     let mut created = Created::default();
     let shared = bring_up_netdev(driver, &mut created);
-    assert_ne!(shared.td, 0);
     bring_up_rdma(driver, &mut created, &shared);
     // What is in use stays.
-    for (opcode, id) in [(0x801, shared.pd), (0x302, shared.comp.eqn), (0x803, driver.uar())] {
+    let [rq_cqn, sq_cqn] = shared.cqns;
+    let in_use = [
+        (0x801, shared.pd),
+        (0x817, shared.td),
+        (0x302, shared.comp.eqn),
+        (0x803, driver.uar()),
+        (0x401, rq_cqn),
+        (0x401, sq_cqn),
+    ];
+    for (opcode, id) in in_use {
         assert_eq!(driver.exec(&naming(opcode, id), 16).status(), BAD_RES_STATE, "{opcode:#x} {id:#x}");
     }
     let mut disable = input(0x755, 0, 0x200);
@@ -351,7 +361,9 @@ fn a_driver_comes_up_and_goes_and_leaves_nothing() {
     assert!(given > 0 && summary.pages.dropped_by_reset == 0);
     assert!(summary.objects_alive.is_empty(), "{:?}", summary.objects_alive);
     let failures: Vec<_> = summary.commands.failures.iter().map(|f| (f.opcode.as_str(), f.count)).collect();
-    let expected = [("DEALLOC_PD", 2), ("DESTROY_EQ", 2), ("DEALLOC_UAR", 2)];
+    // Each life tries to destroy what is in use.
+    let expected =
+        [("DEALLOC_PD", 2), ("DEALLOC_TRANSPORT_DOMAIN", 2), ("DESTROY_EQ", 2), ("DEALLOC_UAR", 2), ("DESTROY_CQ", 4)];
     let unexpected: Vec<_> = failures.iter().filter(|f| !expected.contains(f)).collect();
     // QUERY_HCA_CAP of a type that the profile lacks is the driver's question, not its mistake.
     assert!(unexpected.iter().all(|f| f.0 == "QUERY_HCA_CAP"), "{unexpected:?}");
