@@ -8,7 +8,9 @@ use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::capabilities::ETHERNET;
 use crate::device::port::PORT_NUMBER;
 use crate::device::vport::{AdminState, INLINE_MODE_VPORT, Traffic};
-use crate::prm::counters::{QueryVportCounterIn, QueryVportCounterOut, TrafficCounter};
+use crate::prm::counters::{
+    QueryVnicEnvIn, QueryVnicEnvOut, QueryVportCounterIn, QueryVportCounterOut, TrafficCounter,
+};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
 use crate::prm::values::{VportListType, VportStateOpMod};
@@ -42,6 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::user(Opcode::QUERY_NIC_VPORT_CONTEXT, query_nic_vport_context),
     Command::running(Opcode::MODIFY_NIC_VPORT_CONTEXT, modify_nic_vport_context),
     Command::user(Opcode::QUERY_VPORT_COUNTER, query_vport_counter),
+    Command::user(Opcode::QUERY_VNIC_ENV, query_vnic_env),
     Command::user(Opcode::QUERY_HCA_VPORT_PKEY, query_hca_vport_pkey),
 ];
 
@@ -306,6 +309,22 @@ fn query_vport_counter(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     Ok(out.into_inner())
 }
 
+fn query_vnic_env(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    let input = QueryVnicEnvIn::new(input)?;
+    if ctx.op_mod != 0 {
+        return Err(unknown_op_mod());
+    }
+    own_vport(input.other_vport(), input.vport_number())?;
+    let env = ctx.hca.vport.env;
+    let mut out = QueryVnicEnvOut::zeroed();
+    let mut counters = out.vport_env_mut();
+    counters.set_invalid_command(env.invalid_command);
+    counters.set_quota_exceeded_command(env.quota_exceeded_command);
+    counters.set_cq_overrun(env.cq_overrun);
+    counters.set_transmit_discard_vport_down(env.transmit_discard_vport_down);
+    Ok(out.into_inner())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -541,5 +560,22 @@ mod tests {
         assert_eq!(out.transmitted_eth_unicast().packets(), 0);
         input.set_port_num(2);
         refused(&mut rig, input.as_bytes(), syn::NO_SUCH_PORT);
+    }
+
+    #[test]
+    fn refused_commands_are_counted_for_diagnosis() {
+        let mut rig = rig(&["caps.general.max_qp_cnt=1"]);
+        let env = |rig: &mut Rig| {
+            let out = QueryVnicEnvOut::new(rig.ok(&Rig::input(Opcode::QUERY_VNIC_ENV.0, 0, 16), 0x210)).unwrap();
+            let env = out.vport_env();
+            (env.invalid_command(), env.quota_exceeded_command(), env.transmit_discard_vport_down())
+        };
+        assert_eq!(env(&mut rig), (0, 0, 0));
+        refused(&mut rig, &Rig::input(Opcode::QUERY_VNIC_ENV.0, 1, 16), common::UNKNOWN_OP_MOD);
+        rig.ok(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16);
+        assert_eq!(rig.exec(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16).status(), Status::LIM_ERR.0);
+        set_state(&mut rig, 0);
+        rig.function.hca_mut().transmit(vec![0; 60]);
+        assert_eq!(env(&mut rig), (1, 1, 1));
     }
 }

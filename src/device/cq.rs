@@ -396,6 +396,9 @@ impl Hca {
     /// Tells the driver that a queue went into error.
     pub fn cq_failed(&mut self, cqn: u32, syndrome: u32) {
         log::warn!(target: "cx10::cq", "cqn={cqn:#x}: error, syndrome {syndrome}");
+        if syndrome == OVERRUN {
+            self.vport.env.cq_overrun += 1;
+        }
         let mut error = CqErr::zeroed();
         error.set_cqn(cqn);
         error.set_syndrome(syndrome);

@@ -412,7 +412,12 @@ impl Hca {
             frame.resize(MIN_FRAME, 0);
         }
         self.vport.counters.transmitted(&frame);
-        if !self.vport_is_up() || frame.len() + FCS > usize::from(self.port.mtu()) {
+        if !self.vport_is_up() {
+            self.vport.env.transmit_discard_vport_down += 1;
+            self.port.counters.tx.discards += 1;
+            return;
+        }
+        if frame.len() + FCS > usize::from(self.port.mtu()) {
             self.port.counters.tx.discards += 1;
             return;
         }

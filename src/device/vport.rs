@@ -6,6 +6,7 @@
 use super::capabilities::{Capabilities, ETHERNET};
 use super::port_counters::Cast;
 use crate::config::NetConfig;
+use crate::prm::status::Status;
 use crate::prm::vport::NicVportContext;
 
 /// `nic_vport_context.mtu` before a driver sets it: what the port starts with.
@@ -88,6 +89,31 @@ impl VportCounters {
     }
 }
 
+/// Diagnostic counters of the vport, by the names of QUERY_VNIC_ENV. Those that the device does not count are not
+/// advertised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VnicEnv {
+    /// Commands that were refused.
+    pub invalid_command: u32,
+    /// Commands that were refused because a limit was reached.
+    pub quota_exceeded_command: u32,
+    /// Completion queues that overran.
+    pub cq_overrun: u32,
+    /// Packets that were dropped because the vport was down.
+    pub transmit_discard_vport_down: u64,
+}
+
+impl VnicEnv {
+    /// Counts a command that was refused with `status`.
+    pub fn refused(&mut self, status: Status) {
+        let counter = match status {
+            Status::LIM_ERR | Status::NO_RES_ERR => &mut self.quota_exceeded_command,
+            _ => &mut self.invalid_command,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+}
+
 /// The NIC vport.
 #[derive(Debug)]
 pub struct NicVport {
@@ -103,6 +129,8 @@ pub struct NicVport {
     pub admin: AdminState,
     /// What the vport counts.
     pub counters: VportCounters,
+    /// What it counts for diagnosis.
+    pub env: VnicEnv,
 }
 
 impl NicVport {
@@ -127,6 +155,7 @@ impl NicVport {
             vlans: Vec::new(),
             admin: AdminState::Auto,
             counters: VportCounters::default(),
+            env: VnicEnv::default(),
         }
     }
 
