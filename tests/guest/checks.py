@@ -197,6 +197,21 @@ def statistics_can_be_read():
         assert re.fullmatch(r"-?\d+", read(path)), path
 
 
+@check
+def the_mtu_can_be_changed_and_the_link_modes_read():
+    net, rdma = up()
+    with LogIsQuiet():
+        for mtu, active in ((9000, 4096), (1500, 1024)):
+            run("ip", "link", "set", net, "mtu", str(mtu))
+            assert read(f"/sys/class/net/{net}/mtu") == str(mtu)
+            found = re.search(r"active_mtu:\s+(\d+)", run("ibv_devinfo", "-d", rdma))
+            assert found and int(found[1]) == active, found
+    text = run("ethtool", net)
+    assert "Link detected: yes" in text, text
+    assert re.search(r"Speed: \d+Mb/s", text), text
+    assert re.search(r"Supported link modes:\s+\d+", text), text
+
+
 # --- the way down and up again ---
 
 
