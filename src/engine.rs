@@ -247,10 +247,8 @@ impl<'a, D: Device> Engine<'a, D> {
             if self.server.connection_fd().is_none() && self.end.is_none() {
                 self.server.on_listener(now);
             }
-            if progress.handled == 0
-                && !left
-                && let Some(since) = answered_at
-            {
+            let idle_since = answered_at.filter(|_| progress.handled == 0 && !left);
+            if let Some(since) = idle_since {
                 if now - since >= self.linger.get() {
                     break;
                 }
@@ -275,9 +273,8 @@ impl<'a, D: Device> Engine<'a, D> {
 
     fn gone(&mut self, gone: Gone, ops: &mut EventOps<'_>) {
         self.server.log_gone(&gone, self.now());
-        if let Some((fd, _)) = self.watched.take()
-            && let Err(error) = ops.remove(Events::empty_raw(fd))
-        {
+        let removed = self.watched.take().map_or(Ok(()), |(fd, _)| ops.remove(Events::empty_raw(fd)));
+        if let Err(error) = removed {
             self.fail(error);
         }
         self.server.disconnect(self.device);

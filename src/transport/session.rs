@@ -161,9 +161,9 @@ impl Session<'_> {
         let first = self.connection.complained & bit == 0;
         self.connection.complained |= bit;
         let error = io::Error::from_raw_os_error(errno);
-        let what = format_args!("{:?} id {:#x} size {} refused: {error}", header.command, header.id, header.size);
+        let what = format!("{:?} id {:#x} size {} refused: {error}", header.command, header.id, header.size);
         if first {
-            self.log.say(self.now, Level::Warn, what);
+            self.log.say(self.now, Level::Warn, format_args!("{what}"));
         } else {
             log::debug!(target: LOG, "{what}");
         }

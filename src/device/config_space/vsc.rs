@@ -70,9 +70,7 @@ impl Gateway {
             .flatten();
         let failed = if slot.is_none() { SYNDROME } else { 0 };
         if request & FLAG != 0 {
-            if let Some(semaphore) = slot
-                && (*semaphore == 0 || self.data == 0)
-            {
+            if let Some(semaphore) = slot.filter(|semaphore| **semaphore == 0 || self.data == 0) {
                 *semaphore = self.data;
             }
             self.address = at | failed; // the flag falls when a write is done
