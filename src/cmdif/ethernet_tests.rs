@@ -80,7 +80,7 @@ impl Net {
         assert_eq!(answer.status(), 0, "{opcode}: syndrome {:#x}", answer.syndrome());
     }
 
-    fn rq(&self) -> CreateRqIn<Vec<u8>> {
+    pub fn rq(&self) -> CreateRqIn<Vec<u8>> {
         let mut input = CreateRqIn::with_tail(8);
         let mut context = input.ctx_mut();
         context.set_cqn(self.cqn);
@@ -95,7 +95,7 @@ impl Net {
         input
     }
 
-    fn create_rq(&mut self) -> u32 {
+    pub fn create_rq(&mut self) -> u32 {
         let input = self.rq().into_inner();
         number(&self.must(Opcode::CREATE_RQ, input, 16))
     }
@@ -147,7 +147,7 @@ impl Net {
         input
     }
 
-    fn modify_rq(&mut self, rqn: u32, from: WqState, to: WqState, mask: u64, vsd: u32, counter: u32) -> Answer {
+    pub fn modify_rq(&mut self, rqn: u32, from: WqState, to: WqState, mask: u64, vsd: u32, counter: u32) -> Answer {
         let mut input = ModifyRqIn::zeroed();
         input.set_rqn(rqn);
         input.set_rq_state(from.0.into());

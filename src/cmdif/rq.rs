@@ -115,6 +115,9 @@ fn modify_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         rq.context.set_scatter_fcs(wanted.scatter_fcs());
     }
     rq.set_state(new);
+    if new == WqState::ERR {
+        ctx.hca.flush_rq(rqn);
+    }
     done()
 }
 

@@ -567,3 +567,30 @@ fn a_full_completion_queue_stops_the_queue() {
     assert_eq!(s.state(), u32::from(WqState::ERR.0), "64 completions fit, the 65th does not");
     assert_eq!(s.cqe(63).wqe_counter(), 63);
 }
+
+#[test]
+fn a_receive_queue_in_error_flushes_what_is_posted() {
+    let mut net = Net::new(&[]);
+    net.rig.write(CQ_BUFFER, &[0xf1; 4096]);
+    let mut input = net.rq();
+    input.ctx_mut().set_flush_in_error_en(1);
+    let rqn = number(&net.must(Opcode::CREATE_RQ, input.into_inner(), 16));
+    let silent = net.create_rq();
+    for rqn in [rqn, silent] {
+        assert_eq!(net.modify_rq(rqn, WqState::RST, WqState::RDY, 0, 0, 0).status(), 0);
+    }
+    net.rig.write(WQ_RECORD, &3u32.to_be_bytes());
+    assert_eq!(net.modify_rq(silent, WqState::RDY, WqState::ERR, 0, 0, 0).status(), 0);
+    assert_eq!(net.modify_rq(rqn, WqState::RDY, WqState::ERR, 0, 0, 0).status(), 0);
+    for i in 0..3 {
+        let cqe = ErrCqe::new(net.rig.read(CQ_BUFFER + i * 64, 64)).unwrap();
+        assert_eq!((cqe.opcode(), cqe.syndrome()), (CqeOpcode::RESP_ERR.0.into(), CqeSyndrome::WR_FLUSH_ERR.0.into()));
+        assert_eq!((cqe.qpn(), cqe.srqn_user_index(), cqe.wqe_counter()), (rqn, 0x123, i as u32));
+    }
+    assert_eq!(net.rig.read(CQ_BUFFER + 3 * 64, 64), [0xf1; 64]);
+    let events = net.rig.event_queue(1 << EventType::WQ_CATAS_ERROR.0);
+    net.rig.write(WQ_RECORD, &100u32.to_be_bytes());
+    assert_eq!(net.modify_rq(rqn, WqState::ERR, WqState::ERR, 0, 0, 0).status(), 0);
+    let eqe = net.rig.read(events, 64);
+    assert_eq!((eqe[1], eqe[0x34]), (EventType::WQ_CATAS_ERROR.0, 1), "more is posted than the ring holds");
+}

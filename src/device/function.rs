@@ -356,13 +356,17 @@ impl Function {
             self.judged_keys();
         }
         self.hca.run_sends(&mut self.bus, self.clock.now());
+        self.hca.run_flushes(&mut self.bus, self.clock.now());
         self.hca.expire_cq_timers(self.clock.now());
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
             self.deliver(event);
         }
         Progress {
-            more: self.command_doorbell != 0 || self.hca.has_sends() || self.hca.has_events(),
+            more: self.command_doorbell != 0
+                || self.hca.has_sends()
+                || !self.hca.flushes.is_empty()
+                || self.hca.has_events(),
             wait: self.hca.cq_events.next_deadline().map(|at| at.saturating_sub(self.clock.now())),
         }
     }

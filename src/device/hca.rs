@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::capabilities::{Capabilities, ROCE};
 use super::cq::CqEvents;
+use super::flush::FlushSchedule;
 use super::memic::DeviceMemory;
 use super::multicast;
 use super::objects::{Kind, Objects};
@@ -106,6 +107,8 @@ pub struct Hca {
     pub roots: Roots,
     /// Send queues that have work.
     pub sends: SendSchedule,
+    /// Receive queues in error with entries to flush.
+    pub flushes: FlushSchedule,
     /// What the port is connected to.
     pub link: Box<dyn Link>,
     /// Text of the node description register.
@@ -150,6 +153,7 @@ impl Hca {
             roce: RoceTable::default(),
             roots: Roots::default(),
             sends: SendSchedule::default(),
+            flushes: FlushSchedule::default(),
             link: Box::new(NotConnected),
             caps,
             issi: 0,
@@ -212,6 +216,7 @@ impl Hca {
         self.keys.note_destroyed(self.objects.mkeys.len() as u64);
         self.objects.clear();
         self.forget_sends();
+        self.flushes.clear();
     }
 
     /// Counts, logs and traces a judgement on a key.
@@ -265,6 +270,7 @@ impl Hca {
     pub fn set_internal_error(&mut self) {
         self.internal_error = true;
         self.forget_sends();
+        self.flushes.clear();
     }
 
     /// Whether `uid` names a user context.

@@ -10,6 +10,7 @@ pub mod counters;
 pub mod cq;
 pub mod devx;
 pub mod eq;
+pub mod flush;
 pub mod function;
 pub mod hca;
 pub mod init_segment;

@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use super::cq::{CQE, Completion};
+use super::flush::FLUSHED;
 use super::hca::{Event, Hca};
 use super::memic::DeviceMemory;
 use super::objects::Objects;
@@ -46,8 +47,6 @@ const FCS: usize = 4;
 /// `ctrl.ce`: complete always; complete always and ask for an event.
 const CE_ALWAYS: u32 = 2;
 const CE_EVENT: u32 = 3;
-/// `vendor_err_synd` of a flushed entry, as hardware has it.
-const FLUSHED: u8 = 0xf9;
 
 /// Queues that have work, in the order in which they take turns.
 #[derive(Debug, Default)]
