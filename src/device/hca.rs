@@ -193,6 +193,7 @@ impl Hca {
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
                 self.vport = NicVport::new(&self.profile.net, &self.caps);
                 self.roots = Roots::default();
+                self.sends = SendSchedule::new(&self.caps);
                 self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }
             Transition::Teardown => {

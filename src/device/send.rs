@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use super::capabilities::{Capabilities, ETHERNET};
 use super::cq::{CQE, Completion};
 use super::flush::FLUSHED;
 use super::hca::{Event, Hca};
@@ -52,6 +53,17 @@ const CE_EVENT: u32 = 3;
 #[derive(Debug, Default)]
 pub struct SendSchedule {
     ready: VecDeque<u32>,
+    /// Bytes of the longest message.
+    limit: usize,
+}
+
+impl SendSchedule {
+    /// No queue has work; messages are as long as `max_lso_cap` says.
+    pub fn new(caps: &Capabilities) -> SendSchedule {
+        const LONGEST: u64 = 18;
+        let limit = 1 << caps.get(ETHERNET, "max_lso_cap").min(LONGEST);
+        SendSchedule { ready: VecDeque::new(), limit }
+    }
 }
 
 /// Why an entry fails. The number is the `vendor_err_synd` of its completion.
@@ -375,9 +387,8 @@ impl Hca {
             self.fail_entry(sqn, &entry, CqeSyndrome::WR_FLUSH_ERR, FLUSHED, bus, now);
             return Ok(Next::Done(0));
         }
-        let limit = 1usize << self.caps.get(super::capabilities::ETHERNET, "max_lso_cap").min(18);
         let mut memory = Memory { objects: &self.objects, keys: &self.key_space, device: &self.memic, bus };
-        let sent = match message(&mut memory, sq, sqn, &entry, limit) {
+        let sent = match message(&mut memory, sq, sqn, &entry, self.sends.limit) {
             Ok(Message::Nothing) => Ok(0),
             Ok(Message::Frame(frame)) => {
                 self.transmit(frame);
