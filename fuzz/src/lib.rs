@@ -24,6 +24,7 @@ pub mod mailbox;
 pub mod templates;
 pub mod trace;
 pub mod vfio_user;
+pub mod work;
 
 use std::alloc::System;
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
 //! The function with its machine: memory, a driver's steps, and what must hold after any input.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -40,6 +41,8 @@ pub struct Machine {
     last: Vec<(u16, Vec<u8>)>,
     used: u64,
     next_slot: u64,
+    /// Basic blocks that were posted to queue pairs.
+    pub posted: BTreeMap<u32, u16>,
     /// The input may have named memory between the buffers.
     anywhere: bool,
 }
@@ -73,6 +76,7 @@ impl Machine {
             last: Vec::new(),
             used: 0,
             next_slot: 0,
+            posted: BTreeMap::new(),
             anywhere: false,
         };
         machine.rig.sign_mailboxes = true;
@@ -87,6 +91,7 @@ impl Machine {
         map.map(Iova(CANARY), CANARY_SIZE, Rights::ReadWrite, Some(self.canary_fd.as_fd()), 0).expect("fresh map");
         self.history.clear();
         self.last.clear();
+        self.posted.clear();
         (self.used, self.next_slot) = (0, 0);
         self.anywhere = false;
     }
@@ -169,6 +174,16 @@ impl Machine {
             Tail::Numbers(kind, high) => {
                 of_kind(self.live(), kind).iter().for_each(|id| input.extend((id | high).to_be_bytes()));
             }
+            Tail::Klms => {
+                let keys = of_kind(self.live(), Kind::Mkey);
+                for i in 0..4 {
+                    let key = keys.get(i % keys.len().max(1)).map_or(0, |key| key << 8);
+                    let at = self.buffer(i as u64);
+                    input.extend(0x800u32.to_be_bytes());
+                    input.extend(key.to_be_bytes());
+                    input.extend(at.to_be_bytes());
+                }
+            }
             Tail::Destinations(kind, high) => of_kind(self.live(), kind)
                 .iter()
                 .for_each(|id| input.extend((u64::from(high) << 56 | u64::from(*id) << 32).to_be_bytes())),
@@ -218,8 +233,8 @@ impl Machine {
             _ => {}
         }
         let out = match input.u8() % 8 {
-            0 => input.below(0x3000),
-            1 => form.out_len + input.below(0x2000),
+            6 => input.below(0x3000),
+            7 => form.out_len + input.below(0x2000),
             _ => form.out_len.max(input.u8().into()),
         };
         (bytes, out)

@@ -12,6 +12,7 @@ use crate::grammar;
 use crate::input::Input;
 use crate::machine::{Machine, SLOT, SLOTS, set};
 use crate::templates::TEMPLATES;
+use crate::work;
 
 /// Most steps of one input.
 const STEPS: usize = 40;
@@ -36,7 +37,7 @@ pub fn run(data: &[u8]) {
             }
             step(machine, input);
         }
-        machine.finish(setup & 4 != 0);
+        machine.finish(setup & 0x10 != 0);
     });
 }
 
@@ -44,7 +45,8 @@ pub fn run(data: &[u8]) {
 fn start(machine: &mut Machine, setup: u8) {
     let rig = &mut machine.rig;
     let old = setup & 8 != 0;
-    match (setup & 3, old) {
+    let level = (setup & 7).min(3);
+    match (level, old) {
         (0, _) => return,
         (1, _) => {
             rig.ok(&Rig::input(0x104, 0, 16), 16);
@@ -62,7 +64,7 @@ fn start(machine: &mut Machine, setup: u8) {
             rig.ok(&Rig::input(0x102, 0, 32), 16);
         }
     }
-    if setup & 3 == 3 {
+    if level == 3 {
         furnish(machine);
     }
 }
@@ -77,22 +79,23 @@ pub fn furnish(machine: &mut Machine) {
 }
 
 fn step(machine: &mut Machine, input: &mut Input<'_>) {
-    match input.u8() % 16 {
-        0..=7 => {
+    match input.u8() % 32 {
+        0..=11 => {
             let (bytes, out) = machine.invent(input);
             machine.command(&bytes, out);
         }
-        8 => raw_command(machine, input),
-        9 => raw_entry(machine, input),
-        10 => poke(machine, input),
-        11 => doorbell(machine, input),
-        12 => batch(machine, input),
-        13 => {
+        12 => raw_command(machine, input),
+        13 => raw_entry(machine, input),
+        14 => poke(machine, input),
+        15 | 16 => doorbell(machine, input),
+        17 | 18 => batch(machine, input),
+        19 => {
             machine.rig.clock.advance(input.u64() >> (input.u8() % 64));
             machine.settle();
         }
-        14 => upheaval(machine, input),
-        _ => again(machine, input),
+        20 => upheaval(machine, input),
+        21 | 22 => again(machine, input),
+        _ => work::post(machine, input),
     }
 }
 

@@ -13,6 +13,8 @@ pub enum Tail {
     Pages(u64),
     /// Numbers of objects of a kind, 32 bits each, with these upper bits.
     Numbers(Kind, u32),
+    /// References to keys: length, key, address.
+    Klms,
     /// Flow destinations: numbers of objects of a kind, 64 bits each, with this type.
     Destinations(Kind, u8),
 }
@@ -82,6 +84,23 @@ pub static TEMPLATES: &[Template] = &[
         ],
         Tail::None,
     ),
+    t(
+        Opcode::CREATE_MKEY,
+        &[
+            ("memory_key_mkey_entry.access_mode_1_0", 2),
+            ("memory_key_mkey_entry.relaxed_ordering_write", 1),
+            ("memory_key_mkey_entry.lr", 1),
+            ("memory_key_mkey_entry.lw", 1),
+            ("memory_key_mkey_entry.rr", 1),
+            ("memory_key_mkey_entry.rw", 1),
+            ("memory_key_mkey_entry.umr_en", 1),
+            ("memory_key_mkey_entry.qpn", 0xff_ffff),
+            ("memory_key_mkey_entry.len", 0x2000),
+            ("memory_key_mkey_entry.translations_octword_size", 4),
+            ("translations_octword_actual_size", 4),
+        ],
+        Tail::Klms,
+    ),
     t(Opcode::CREATE_RMP, &[("ctx.state", 1), ("ctx.wq.log_wq_sz", 4), ("ctx.wq.log_wq_stride", 5)], WQ),
     t(
         Opcode::CREATE_XRC_SRQ,
@@ -98,6 +117,7 @@ pub static TEMPLATES: &[Template] = &[
             ("qpc.log_sq_size", 4),
             ("qpc.rq_type", 0),
             ("qpc.srqn_rmpn_xrqn", 0),
+            ("input_qpn", 0),
         ],
         Tail::Pages(0),
     ),
@@ -107,12 +127,13 @@ pub static TEMPLATES: &[Template] = &[
     t(
         Opcode::CREATE_QP,
         &[
-            ("qpc.st", 3),
+            ("qpc.st", 2),
             ("qpc.pm_state", 3),
             ("qpc.log_rq_size", 3),
             ("qpc.log_rq_stride", 2),
             ("qpc.log_sq_size", 4),
             ("qpc.srqn_rmpn_xrqn", 0),
+            ("input_qpn", 0),
         ],
         Tail::Pages(0),
     ),
