@@ -34,22 +34,24 @@ build_kernel() {
     fi
 }
 
-busybox_dir() {
-    local recipe key list
+# ensure_busybox: sets BUSYBOX.
+ensure_busybox() {
+    local recipe key list outer=$WORK
     recipe=busybox-$(recipe_hash kernel.sh)
     key=$(pointer "$recipe")
     if [[ -z $key ]]; then
         apt_lists
-        list=$(apt_resolve busybox-static | grep '^busybox-static ')
+        list=$(apt_resolve busybox-static | grep '^busybox-static ') || die "busybox-static cannot be resolved"
         key=busybox-$(printf '%s\n' "$list" | sha)
         if [[ ! -d $CACHE/$key ]]; then
             new_work_dir
             apt_unpack "$WORK/image" <<<"$list"
             publish "$WORK/image" "$key"
+            WORK=$outer
         fi
         pointer "$recipe" "$key"
     fi
-    printf '%s\n' "$CACHE/$key"
+    BUSYBOX=$CACHE/$key/usr/bin/busybox
 }
 
 # --kernel X.Y
@@ -60,7 +62,7 @@ kernel_from_debian() {
     if [[ -z $key || -n $UPDATE ]]; then
         apt_lists
         image=$(private_apt_cache pkgnames linux-image- |
-            grep -E "^linux-image-${series//./\\.}\.[0-9]+\+deb[0-9]+-amd64\$" | sort -V | tail -n1)
+            grep -E "^linux-image-${series//./\\.}\.[0-9]+\+deb[0-9]+-amd64\$" | sort -V | tail -n1) || true
         [[ -n $image ]] || die "there is no linux-image-$series.* in $DEBIAN_SUITE or $DEBIAN_BACKPORTS"
         version=$(private_apt_cache show --no-all-versions "$image" | sed -n 's/^Version: //p')
         # Split since 7.x: configuration in linux-base, kernel in linux-binary, modules in linux-modules; before, all
@@ -168,10 +170,10 @@ kernel_image_from_bzimage() {
 
 # kernel_finish RELEASE MODULES WORK: modules image and initramfs.
 kernel_finish() {
-    local release=$1 modules=$2 work=$3 init=$3/initramfs m path busybox
+    local release=$1 modules=$2 work=$3 init=$3/initramfs m path
     mkdir -p "$init"/{bin,dev,proc,sys,newroot,lib/modules}
-    busybox=$(busybox_dir)
-    cp "$busybox/usr/bin/busybox" "$init/bin/busybox"
+    ensure_busybox
+    cp "$BUSYBOX" "$init/bin/busybox"
     printf '%s\n' "$release" >"$work/image/release"
     if [[ -n $modules ]]; then
         rm -rf "$modules"/{build,source,vmlinuz,System.map,config}

@@ -107,7 +107,7 @@ APT::Architecture "amd64";
 APT::Architectures { "amd64"; };
 APT::Get::AllowUnauthenticated "false";
 APT::Install-Recommends "false";
-APT::Sandbox::User "$(id -un)";
+APT::Sandbox::User "";
 Acquire::Languages "none";
 Acquire::Retries "3";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";

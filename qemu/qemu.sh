@@ -34,7 +34,7 @@ build_qemu() {
     if [[ -z $key || -n $UPDATE ]]; then
         [[ -z $why ]] || say "the host's $host $why; taking Debian's"
         apt_lists
-        list=$(apt_resolve -t "$DEBIAN_BACKPORTS" qemu-system-x86)
+        list=$(apt_resolve -t "$DEBIAN_BACKPORTS" qemu-system-x86) || true
         [[ -n $list ]] || die "qemu-system-x86 cannot be resolved in $DEBIAN_BACKPORTS"
         key=qemu-$(printf '%s\n%s\n' "$recipe" "$list" | sha)
         if [[ ! -d $CACHE/$key ]]; then

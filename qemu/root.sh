@@ -10,7 +10,7 @@ build_root() {
     key=$(pointer "$recipe")
     if [[ -z $key || -n $UPDATE ]]; then
         apt_lists
-        list=$(apt_resolve "${ROOT_PACKAGES[@]}")
+        list=$(apt_resolve "${ROOT_PACKAGES[@]}") || true
         [[ -n $list ]] || die "the packages of the guest root cannot be resolved"
         key=root-$(printf '%s\n%s\n' "$recipe" "$list" | sha)
         if [[ ! -d $CACHE/$key ]]; then
@@ -22,7 +22,7 @@ build_root() {
             say "compressing the guest root"
             mkdir "$WORK/image"
             # LZ4 is the cheapest to read for a guest without hardware virtualisation.
-            mksquashfs "$dir" "$WORK/image/root.squashfs" -comp lz4 -Xhc -b 131072 -all-root -noappend -no-xattrs \
+            mksquashfs "$dir" "$WORK/image/root.squashfs" -comp lz4 -b 131072 -all-root -noappend -no-xattrs \
                 -no-progress -quiet >&2
             printf '%s\n' "$list" >"$WORK/image/packages"
             publish "$WORK/image" "$key"
