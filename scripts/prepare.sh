@@ -41,12 +41,13 @@ install_commands() {
 }
 
 prepare_rust() {
-    install_commands cc:gcc
+    # Linking needs the C library's own files, which gcc only recommends.
+    command -v cc >/dev/null || install gcc libc6-dev
     if ! command -v cargo >/dev/null; then
         # Debian 13's compiler is new enough, Debian 12's is not.
         # shellcheck source=/dev/null
         if (source /etc/os-release && [[ ${ID-} == debian && ${VERSION_ID-0} -ge 13 ]]); then
-            install cargo
+            install cargo ca-certificates
         else
             die "cargo is missing; install Rust with rustup (https://rustup.rs), or on Debian 13 with: apt-get install cargo"
         fi
