@@ -18,6 +18,8 @@ use vfio_user::ServerBackend;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use vmm_sys_util::timerfd::TimerFd;
 
+use crate::device::Function;
+use crate::device::function::BAR0_SIZE;
 use crate::sys::{SignalFd, set_nonblocking};
 use crate::transport::layout::Layout;
 use crate::transport::listener::{DEFAULT_MODE, Listener};
@@ -48,6 +50,34 @@ pub trait Device: ServerBackend {
     /// `now` is monotonic, in nanoseconds since the loop started; the device has no other clock. Called after
     /// each batch of messages, when a deadline has passed, and again at once while it answers `more`.
     fn run(&mut self, now: u64) -> Work;
+
+    /// A VMM connected.
+    fn attached(&mut self) {}
+
+    /// The VMM is gone; the calls that its disconnection makes have been made.
+    fn detached(&mut self) {}
+}
+
+impl Device for Function {
+    fn layout(&self) -> Layout {
+        Layout::pci(BAR0_SIZE, self.irq().count())
+    }
+
+    fn run(&mut self, now: u64) -> Work {
+        let progress = self.work();
+        if !progress.more {
+            self.trace().flush();
+        }
+        Work { more: progress.more, next_deadline: progress.wait.map(|wait| now.saturating_add(wait)) }
+    }
+
+    fn attached(&mut self) {
+        self.vmm_attached();
+    }
+
+    fn detached(&mut self) {
+        self.vmm_gone();
+    }
 }
 
 /// Why a loop could not be started or had to end.
@@ -141,7 +171,10 @@ pub fn run<D: Device>(server: Server, device: &mut D, options: &Options, stop: &
     loop {
         let engine = manager.subscriber_mut(id).map_err(loop_error)?;
         if let Some(end) = engine.end.take() {
-            engine.server.disconnect(engine.device);
+            if engine.server.connection_fd().is_some() {
+                engine.server.disconnect(engine.device);
+                engine.device.detached();
+            }
             return end.map(|exit| (exit, engine.server.stats()));
         }
         manager.run().map_err(loop_error)?;
@@ -244,8 +277,8 @@ impl<'a, D: Device> Engine<'a, D> {
             if let Some(gone) = gone {
                 self.gone(gone, ops);
             }
-            if self.server.connection_fd().is_none() && self.end.is_none() {
-                self.server.on_listener(now);
+            if self.server.connection_fd().is_none() && self.end.is_none() && self.server.on_listener(now) {
+                self.device.attached();
             }
             let idle_since = answered_at.filter(|_| progress.handled == 0 && !left);
             if let Some(since) = idle_since {
@@ -278,6 +311,7 @@ impl<'a, D: Device> Engine<'a, D> {
             self.fail(error);
         }
         self.server.disconnect(self.device);
+        self.device.detached();
         if self.once {
             self.end.get_or_insert(Ok(Exit::ClientLeft));
         }

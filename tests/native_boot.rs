@@ -37,6 +37,8 @@ impl Device {
             .arg(path("socket"))
             .arg("--report")
             .arg(path("report"))
+            .arg("--trace")
+            .arg(path("trace"))
             .spawn()
             .expect("cx10 starts");
         let end = Instant::now() + Duration::from_secs(20);
@@ -55,8 +57,15 @@ impl Device {
         Driver::attach(&self.socket())
     }
 
+    /// How often the trace says that a VMM came or went.
+    fn vmm_events(&self, change: &str) -> usize {
+        let trace = std::fs::read_to_string(self.dir.as_path().join("trace")).expect("a trace");
+        let lines = trace.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        lines.filter(|line| line["ev"] == "vmm" && line["change"] == change).count()
+    }
+
     /// Ends the device as an operator does, and reads what it says about the run.
-    fn stop(mut self) -> RunSummary {
+    fn stop(&mut self) -> RunSummary {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
         let status = self.child.wait().expect("it ends");
@@ -348,7 +357,7 @@ fn live(driver: &mut Driver) {
 
 #[test]
 fn a_driver_comes_up_and_goes_and_leaves_nothing() {
-    let device = Device::start();
+    let mut device = Device::start();
     let mut driver = device.driver();
     for _ in 0..2 {
         live(&mut driver);
@@ -372,7 +381,7 @@ fn a_driver_comes_up_and_goes_and_leaves_nothing() {
 
 #[test]
 fn commands_have_their_time() {
-    let device = Device::start();
+    let mut device = Device::start();
     let mut driver = device.driver();
     let needs_running = [input(0x802, 0, 16), input(0x800, 0, 16), input(0x400, 0, 0x118), input(0x103, 0, 16)];
     let needs_enabled = [input(0x102, 0, 0x20), input(0x100, 1, 16), input(0x107, 1, 16), input(0x105, 0, 16)];
@@ -415,7 +424,7 @@ fn function_level_reset(driver: &mut Driver) {
 
 #[test]
 fn a_reset_ends_everything_and_a_new_life_begins() {
-    let device = Device::start();
+    let mut device = Device::start();
     let mut driver = device.driver();
     let resets: [fn(&mut Driver); 3] = [
         |driver| driver.client.reset().expect("reset"),
@@ -463,7 +472,7 @@ fn a_reset_ends_everything_and_a_new_life_begins() {
 
 #[test]
 fn a_guest_that_dies_in_the_middle_leaves_the_next_one_a_fresh_device() {
-    let device = Device::start();
+    let mut device = Device::start();
     for round in 0..3 {
         let mut driver = device.driver();
         driver.init_hca();
@@ -489,6 +498,6 @@ fn a_guest_that_dies_in_the_middle_leaves_the_next_one_a_fresh_device() {
     live(&mut driver);
     driver.client.disconnect();
     let summary = device.stop();
-    assert_eq!(summary.vmms, 4);
+    assert_eq!((summary.vmms, device.vmm_events("attached"), device.vmm_events("gone")), (4, 4, 4));
     assert!(summary.objects_alive.is_empty() && summary.pages.held == 0);
 }

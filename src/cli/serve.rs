@@ -57,10 +57,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     log::info!(target: "cx10::serve", "listening on {}", path.display());
     let result = engine::run(server, &mut function, &options, &stop);
     function.trace().flush();
-    let mut summary = function.summary();
-    if let Ok((_, stats)) = &result {
-        summary.vmms = stats.clients;
-    }
+    let summary = function.summary();
     if let Some(path) = &args.report {
         summary.write_json(path).map_err(file(path))?;
     }

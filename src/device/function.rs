@@ -195,6 +195,12 @@ impl Function {
         self.trace.event(self.clock.now(), &TraceEvent::Vmm { change: "attached" });
     }
 
+    /// The VMM is gone.
+    pub fn vmm_gone(&mut self) {
+        self.trace.event(self.clock.now(), &TraceEvent::Vmm { change: "gone" });
+        self.trace.flush();
+    }
+
     /// Reads configuration space.
     pub fn config_read(&self, offset: u64, buf: &mut [u8]) {
         self.config.read(offset, buf);

@@ -8,12 +8,11 @@ use std::io;
 
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
-use super::layout::{Layout, irq, region};
+use super::layout::{irq, region};
 use super::message::SetIrqs;
 use crate::device::Function;
-use crate::device::function::{BAR0_SIZE, ResetKind};
+use crate::device::function::ResetKind;
 use crate::device::irq::Interrupts;
-use crate::engine::{Device, Work};
 use crate::sys;
 
 fn errno(code: i32) -> io::Error {
@@ -92,20 +91,6 @@ pub fn set_vectors(interrupts: &mut Interrupts, flags: u32, start: u32, count: u
         _ => return Err(errno(libc::EINVAL)),
     }
     Ok(())
-}
-
-impl Device for Function {
-    fn layout(&self) -> Layout {
-        Layout::pci(BAR0_SIZE, self.irq().count())
-    }
-
-    fn run(&mut self, now: u64) -> Work {
-        let progress = self.work();
-        if !progress.more {
-            self.trace().flush();
-        }
-        Work { more: progress.more, next_deadline: progress.wait.map(|wait| now.saturating_add(wait)) }
-    }
 }
 
 #[cfg(test)]
