@@ -9,6 +9,7 @@ use crate::prm::hca::{
 };
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
+use crate::prm::values::TeardownProfile;
 
 syndromes! {
     /// Checks of bring-up and teardown.
@@ -92,14 +93,11 @@ fn init_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 }
 
 fn teardown_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
-    const GRACEFUL: u32 = 0;
-    const FORCE: u32 = 1;
-    const PREPARE_FAST: u32 = 2;
-    let profile = TeardownHcaIn::new(input)?.profile();
+    let profile = TeardownProfile(TeardownHcaIn::new(input)?.profile() as u16);
     let advertised = match profile {
-        GRACEFUL => true,
-        FORCE => ctx.hca.caps.general("force_teardown") != 0,
-        PREPARE_FAST => ctx.hca.caps.general("fast_teardown") != 0,
+        TeardownProfile::GRACEFUL_CLOSE => true,
+        TeardownProfile::FORCE_CLOSE => ctx.hca.caps.general("force_teardown") != 0,
+        TeardownProfile::PREPARE_FAST_TEARDOWN => ctx.hca.caps.general("fast_teardown") != 0,
         _ => false,
     };
     if !advertised {
@@ -107,8 +105,8 @@ fn teardown_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     }
     // Prepared for a fast teardown the function keeps its objects until the driver disables the interface.
     match profile {
-        PREPARE_FAST => {}
-        FORCE => step(ctx, Transition::ForceTeardown)?,
+        TeardownProfile::PREPARE_FAST_TEARDOWN => {}
+        TeardownProfile::FORCE_CLOSE => step(ctx, Transition::ForceTeardown)?,
         _ => step(ctx, Transition::Teardown)?,
     }
     let out = TeardownHcaOut::zeroed(); // state 0: success

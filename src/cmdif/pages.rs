@@ -9,6 +9,7 @@ use crate::dma::Iova;
 use crate::prm::hca::{ManagePagesIn, ManagePagesOut, QueryPagesIn, QueryPagesOut};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
+use crate::prm::values::{ManagePages, QueryPages};
 
 const PHASES: &[Phase] = &[Phase::Enabled, Phase::Running];
 
@@ -18,16 +19,13 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 fn query_pages(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
-    const BOOT: u16 = 1;
-    const INIT: u16 = 2;
-    const REGULAR: u16 = 3;
     let input = QueryPagesIn::new(input)?;
     own_function(input.function_id(), input.embedded_cpu_function())?;
     let pages = &mut ctx.hca.objects.pages;
-    let wanted = match ctx.op_mod {
-        BOOT => i32::try_from(pages.boot_deficit()).unwrap_or(i32::MAX),
-        INIT => i32::try_from(pages.init_deficit()).unwrap_or(i32::MAX),
-        REGULAR => pages.request().unwrap_or(0),
+    let wanted = match QueryPages(ctx.op_mod) {
+        QueryPages::BOOT_PAGES => i32::try_from(pages.boot_deficit()).unwrap_or(i32::MAX),
+        QueryPages::INIT_PAGES => i32::try_from(pages.init_deficit()).unwrap_or(i32::MAX),
+        QueryPages::REGULAR_PAGES => pages.request().unwrap_or(0),
         _ => return Err(unknown_op_mod()),
     };
     let mut out = QueryPagesOut::zeroed();
@@ -36,18 +34,15 @@ fn query_pages(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 }
 
 fn manage_pages(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
-    const CANNOT_GIVE: u16 = 0;
-    const GIVE: u16 = 1;
-    const TAKE: u16 = 2;
     let input = ManagePagesIn::new(input)?;
     own_function(input.function_id(), input.embedded_cpu_function())?;
     let count = input.input_num_entries();
-    match ctx.op_mod {
-        CANNOT_GIVE => {
+    match ManagePages(ctx.op_mod) {
+        ManagePages::CANT_GIVE => {
             ctx.hca.objects.pages.cannot_give();
             done()
         }
-        GIVE => {
+        ManagePages::GIVE => {
             let list = input.pas().chunks_exact(8);
             if list.len() < count as usize {
                 return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::COUNT));
@@ -63,7 +58,7 @@ fn manage_pages(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
             out.set_output_num_entries(count);
             Ok(out.into_inner())
         }
-        TAKE => {
+        ManagePages::TAKE => {
             let running = ctx.hca.phase() == Phase::Running;
             let taken = ctx.hca.objects.pages.take(u64::from(count), running);
             let mut out = ManagePagesOut::with_tail(taken.len() * 8);

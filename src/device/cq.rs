@@ -14,8 +14,7 @@ use super::objects::{Charged, Kind, ObjRef};
 use super::page_list::PageList;
 use crate::dma::{Bus, Iova, StoreClass, Stream};
 use crate::prm::cq::Cqc;
-use crate::prm::eq::CompEvent;
-use crate::prm::eqe::CqErr;
+use crate::prm::eq::{CompEvent, CqError};
 use crate::prm::event::EventType;
 use crate::prm::values::{CqState, CqStatus, CqeOpcode, CqeSize};
 
@@ -399,7 +398,7 @@ impl Hca {
         if syndrome == OVERRUN {
             self.vport.env.cq_overrun += 1;
         }
-        let mut error = CqErr::zeroed();
+        let mut error = CqError::zeroed();
         error.set_cqn(cqn);
         error.set_syndrome(syndrome);
         let mut data = [0; 28];

@@ -16,7 +16,7 @@ use super::steering::Roots;
 use super::vport::NicVport;
 use crate::mkey::judged::{Judged, KeyLog};
 use crate::mkey::translate::KeySpace;
-use crate::prm::eqe::PortState;
+use crate::prm::eq::PortStateChangeEvent;
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
 use crate::trace::report::Keys;
@@ -303,7 +303,7 @@ impl Hca {
         }
         log::info!(target: "cx10::port", "link {}", if after { "up" } else { "down" });
         let sub_type = if after { PortChange::ACTIVE } else { PortChange::DOWN };
-        let mut state = PortState::zeroed();
+        let mut state = PortStateChangeEvent::zeroed();
         state.set_port_num(PORT_NUMBER);
         let mut data = [0; 28];
         data.copy_from_slice(state.as_bytes());

@@ -5,14 +5,13 @@
 //! Fields of the segment that the mask leaves out are ignored: the kernel fills the ordering bits of every segment,
 //! masked or not.
 
-use bitflags::bitflags;
-
 use super::MemoryKey;
 use super::context::{Defect, KeyContext, Rights};
 use super::policy::{self, Grant, Origin, Rules, Violation};
 use crate::cmdif::error::{Syndrome, syndromes};
 use crate::config::KeyKind;
 use crate::device::capabilities::Capabilities;
+use crate::prm::values::MkeyMask;
 
 syndromes! {
     /// Checks of a UMR's key context.
@@ -22,51 +21,6 @@ syndromes! {
     3 INTEGRITY "the UMR's mkey_mask names integrity fields, which are not advertised";
     4 ENTITY_SIZE "the UMR changes log_page_size and umr_modify_entity_size_disabled is set";
     5 ATOMIC "the UMR changes the atomic right and umr_modify_atomic_disabled is set";
-}
-
-bitflags! {
-    /// `mkey_mask`: the fields that a UMR changes.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Mask: u64 {
-        /// `len` and `length64`.
-        const LEN = 1 << 0;
-        /// The low five bits of `log_page_size`.
-        const PAGE_SIZE = 1 << 1;
-        /// `start_addr`.
-        const START_ADDR = 1 << 6;
-        /// `pd`.
-        const PD = 1 << 7;
-        /// `en_rinval`.
-        const EN_RINVAL = 1 << 8;
-        /// `expected_sigerr_count`.
-        const EN_SIGERR = 1 << 9;
-        /// `bsf_en`.
-        const BSF_EN = 1 << 12;
-        /// `mkey_7_0`.
-        const KEY = 1 << 13;
-        /// `qpn`.
-        const QPN = 1 << 14;
-        /// `lr`.
-        const LR = 1 << 17;
-        /// `lw`.
-        const LW = 1 << 18;
-        /// `rr`.
-        const RR = 1 << 19;
-        /// `rw`.
-        const RW = 1 << 20;
-        /// `a`.
-        const A = 1 << 21;
-        /// `small_fence_on_rdma_read_response`.
-        const SMALL_FENCE = 1 << 23;
-        /// `relaxed_ordering_write`.
-        const RELAXED_ORDERING_WRITE = 1 << 25;
-        /// `free`.
-        const FREE = 1 << 29;
-        /// The top bit of `log_page_size`.
-        const PAGE_SIZE_5 = 1 << 42;
-        /// `relaxed_ordering_read`.
-        const RELAXED_ORDERING_READ = 1 << 47;
-    }
 }
 
 /// What the capabilities forbid a UMR to change, apart from ordering.
@@ -108,7 +62,7 @@ pub fn judge(
     rules: &Rules<'_>,
     caps: UmrCaps,
 ) -> Result<Change, (Origin, Violation)> {
-    let context = merge(&key.context, Mask::from_bits_truncate(mask), wanted);
+    let context = merge(&key.context, MkeyMask::from_bits_truncate(mask), wanted);
     let origin = if key.context.free && !context.free { Origin::UmrEnable } else { Origin::UmrModify };
     admit(key, mask, &context, rules, caps)
         .map(|grant| Change { context, origin, grant })
@@ -128,16 +82,16 @@ fn admit(
     if !key.context.umr_en {
         return refuse("umr_en", 0, syn::NOT_ENABLED);
     }
-    let Some(fields) = Mask::from_bits(mask) else {
+    let Some(fields) = MkeyMask::from_bits(mask) else {
         return refuse("mkey_mask", mask, syn::UNKNOWN_MASK);
     };
-    let page_size = Mask::PAGE_SIZE | Mask::PAGE_SIZE_5;
+    let page_size = MkeyMask::PAGE_SIZE | MkeyMask::PAGE_SIZE_5;
     let forbidden = [
-        (Mask::EN_SIGERR | Mask::BSF_EN, true, syn::INTEGRITY),
+        (MkeyMask::EN_SIGERR | MkeyMask::BSF_EN, true, syn::INTEGRITY),
         (page_size, caps.entity_size_disabled, syn::ENTITY_SIZE),
-        (Mask::A, caps.atomic_disabled, syn::ATOMIC),
-        (Mask::RELAXED_ORDERING_WRITE, !rules.caps.write_umr, policy::syn::UMR_WRITE_NOT_CAPABLE),
-        (Mask::RELAXED_ORDERING_READ, !rules.caps.read_umr, policy::syn::UMR_READ_NOT_CAPABLE),
+        (MkeyMask::A, caps.atomic_disabled, syn::ATOMIC),
+        (MkeyMask::RELAXED_ORDERING_WRITE, !rules.caps.write_umr, policy::syn::UMR_WRITE_NOT_CAPABLE),
+        (MkeyMask::RELAXED_ORDERING_READ, !rules.caps.read_umr, policy::syn::UMR_READ_NOT_CAPABLE),
     ];
     if let Some((.., syndrome)) = forbidden.iter().find(|(bits, forbids, _)| *forbids && fields.intersects(*bits)) {
         return refuse("mkey_mask", mask, *syndrome);
@@ -152,55 +106,55 @@ pub fn kind_after(key: &MemoryKey, context: &KeyContext) -> KeyKind {
 }
 
 /// `current` with the fields of `mask` from `wanted`.
-fn merge(current: &KeyContext, mask: Mask, wanted: &KeyContext) -> KeyContext {
+fn merge(current: &KeyContext, mask: MkeyMask, wanted: &KeyContext) -> KeyContext {
     const LOW_BITS: u32 = 0x1f;
     let mut merged = *current;
     let takes = |bit| mask.contains(bit);
-    if takes(Mask::LEN) {
+    if takes(MkeyMask::LEN) {
         merged.len = wanted.len;
         merged.length64 = wanted.length64;
     }
-    if takes(Mask::PAGE_SIZE) {
+    if takes(MkeyMask::PAGE_SIZE) {
         merged.log_page_size = merged.log_page_size & !LOW_BITS | wanted.log_page_size & LOW_BITS;
     }
-    if takes(Mask::PAGE_SIZE_5) {
+    if takes(MkeyMask::PAGE_SIZE_5) {
         merged.log_page_size = merged.log_page_size & LOW_BITS | wanted.log_page_size & !LOW_BITS;
     }
-    if takes(Mask::START_ADDR) {
+    if takes(MkeyMask::START_ADDR) {
         merged.start_addr = wanted.start_addr;
     }
-    if takes(Mask::PD) {
+    if takes(MkeyMask::PD) {
         merged.pd = wanted.pd;
     }
-    if takes(Mask::EN_RINVAL) {
+    if takes(MkeyMask::EN_RINVAL) {
         merged.en_rinval = wanted.en_rinval;
     }
-    if takes(Mask::KEY) {
+    if takes(MkeyMask::KEY) {
         merged.variant = wanted.variant;
     }
-    if takes(Mask::QPN) {
+    if takes(MkeyMask::QPN) {
         merged.qpn = wanted.qpn;
     }
     let rights = [
-        (Mask::LR, Rights::LOCAL_READ),
-        (Mask::LW, Rights::LOCAL_WRITE),
-        (Mask::RR, Rights::REMOTE_READ),
-        (Mask::RW, Rights::REMOTE_WRITE),
-        (Mask::A, Rights::ATOMIC),
+        (MkeyMask::LR, Rights::LOCAL_READ),
+        (MkeyMask::LW, Rights::LOCAL_WRITE),
+        (MkeyMask::RR, Rights::REMOTE_READ),
+        (MkeyMask::RW, Rights::REMOTE_WRITE),
+        (MkeyMask::A, Rights::ATOMIC),
     ];
     for (_, right) in rights.into_iter().filter(|(bit, _)| takes(*bit)) {
         merged.rights.set(right, wanted.rights.contains(right));
     }
-    if takes(Mask::SMALL_FENCE) {
+    if takes(MkeyMask::SMALL_FENCE) {
         merged.small_fence = wanted.small_fence;
     }
-    if takes(Mask::RELAXED_ORDERING_WRITE) {
+    if takes(MkeyMask::RELAXED_ORDERING_WRITE) {
         merged.relaxed_write = wanted.relaxed_write;
     }
-    if takes(Mask::FREE) {
+    if takes(MkeyMask::FREE) {
         merged.free = wanted.free;
     }
-    if takes(Mask::RELAXED_ORDERING_READ) {
+    if takes(MkeyMask::RELAXED_ORDERING_READ) {
         merged.relaxed_read = wanted.relaxed_read;
     }
     merged
@@ -217,14 +171,14 @@ mod tests {
     const CAPS: OrderingCaps =
         OrderingCaps { write: true, read: true, write_umr: true, read_umr: true, read_after_write: true };
     /// What the kernel masks when it enables a pooled key (mlx5_ib umr.c).
-    const ENABLE: Mask = Mask::LEN
-        .union(Mask::PAGE_SIZE)
-        .union(Mask::START_ADDR)
-        .union(Mask::PD)
-        .union(Mask::KEY)
-        .union(Mask::LR)
-        .union(Mask::LW)
-        .union(Mask::FREE);
+    const ENABLE: MkeyMask = MkeyMask::LEN
+        .union(MkeyMask::PAGE_SIZE)
+        .union(MkeyMask::START_ADDR)
+        .union(MkeyMask::PD)
+        .union(MkeyMask::KEY)
+        .union(MkeyMask::LR)
+        .union(MkeyMask::LW)
+        .union(MkeyMask::FREE);
 
     fn pooled(mode: u32, edit: impl FnOnce(&mut Mkc)) -> MemoryKey {
         let mut mkc = Mkc::zeroed();
@@ -255,7 +209,7 @@ mod tests {
 
     fn ask(
         key: &MemoryKey,
-        mask: Mask,
+        mask: MkeyMask,
         wanted: &KeyContext,
         strict: Strict,
         caps: OrderingCaps,
@@ -294,7 +248,7 @@ mod tests {
             m.set_log_page_size(0x2d);
         });
         let before = key.context.to_mkc();
-        for bit in Mask::all() - Mask::EN_SIGERR - Mask::BSF_EN {
+        for bit in MkeyMask::all() - MkeyMask::EN_SIGERR - MkeyMask::BSF_EN {
             let after = merge(&key.context, bit, &wanted).to_mkc();
             let changed: Vec<&str> = Mkc::LAYOUT
                 .fields
@@ -303,28 +257,28 @@ mod tests {
                 .map(|f| f.name)
                 .collect();
             let expected: &[&str] = match bit {
-                Mask::LEN => &["len"],
-                Mask::PAGE_SIZE | Mask::PAGE_SIZE_5 => &["log_page_size"],
-                Mask::START_ADDR => &["start_addr"],
-                Mask::PD => &["pd"],
-                Mask::EN_RINVAL => &["en_rinval"],
-                Mask::KEY => &["mkey_7_0"],
-                Mask::QPN => &["qpn"],
-                Mask::LR => &["lr"],
-                Mask::LW => &["lw"],
-                Mask::RR => &["rr"],
-                Mask::RW => &["rw"],
-                Mask::A => &["a"],
-                Mask::SMALL_FENCE => &["small_fence_on_rdma_read_response"],
-                Mask::RELAXED_ORDERING_WRITE => &["relaxed_ordering_write"],
-                Mask::FREE => &["free"],
-                Mask::RELAXED_ORDERING_READ => &["relaxed_ordering_read"],
+                MkeyMask::LEN => &["len"],
+                MkeyMask::PAGE_SIZE | MkeyMask::PAGE_SIZE_5 => &["log_page_size"],
+                MkeyMask::START_ADDR => &["start_addr"],
+                MkeyMask::PD => &["pd"],
+                MkeyMask::EN_RINVAL => &["en_rinval"],
+                MkeyMask::KEY => &["mkey_7_0"],
+                MkeyMask::QPN => &["qpn"],
+                MkeyMask::LR => &["lr"],
+                MkeyMask::LW => &["lw"],
+                MkeyMask::RR => &["rr"],
+                MkeyMask::RW => &["rw"],
+                MkeyMask::A => &["a"],
+                MkeyMask::SMALL_FENCE => &["small_fence_on_rdma_read_response"],
+                MkeyMask::RELAXED_ORDERING_WRITE => &["relaxed_ordering_write"],
+                MkeyMask::FREE => &["free"],
+                MkeyMask::RELAXED_ORDERING_READ => &["relaxed_ordering_read"],
                 other => panic!("{other:?}"),
             };
             assert_eq!(changed, expected, "{bit:?}");
         }
         let size = |mask| merge(&key.context, mask, &wanted).log_page_size;
-        assert_eq!((size(Mask::PAGE_SIZE), size(Mask::PAGE_SIZE_5)), (0x0d, 0x2c));
+        assert_eq!((size(MkeyMask::PAGE_SIZE), size(MkeyMask::PAGE_SIZE_5)), (0x0d, 0x2c));
     }
 
     #[test]
@@ -339,7 +293,7 @@ mod tests {
             // The bits of an unmasked field do not help.
             let relaxed = segment(|m| m.set_relaxed_ordering_write(1));
             assert_eq!(ask(&key, ENABLE, &relaxed, strict, CAPS).err(), expected, "{strict:?}");
-            let mask = ENABLE | Mask::RELAXED_ORDERING_WRITE;
+            let mask = ENABLE | MkeyMask::RELAXED_ORDERING_WRITE;
             assert!(ask(&key, mask, &relaxed, strict, CAPS).is_ok(), "{strict:?}");
         }
     }
@@ -350,7 +304,7 @@ mod tests {
             m.set_relaxed_ordering_write(1);
             m.set_free(0);
         });
-        let answer = ask(&key, Mask::RELAXED_ORDERING_WRITE, &segment(|_| {}), Strict::Enable, CAPS);
+        let answer = ask(&key, MkeyMask::RELAXED_ORDERING_WRITE, &segment(|_| {}), Strict::Enable, CAPS);
         assert_eq!(answer.unwrap_err(), (Origin::UmrModify, policy::syn::STRONG_WRITE));
     }
 
@@ -361,12 +315,12 @@ mod tests {
             m.set_free(0);
         });
         let revoke = segment(|m| m.set_free(1));
-        let change = ask(&key, Mask::FREE | Mask::PD, &revoke, Strict::Create, CAPS).expect("a relaxed key");
+        let change = ask(&key, MkeyMask::FREE | MkeyMask::PD, &revoke, Strict::Create, CAPS).expect("a relaxed key");
         assert!(change.context.free && change.context.relaxed_write);
         assert_eq!(change.origin, Origin::UmrModify);
         // Under `enable` even a strong key may be freed.
         let strong = pooled(1, |m| m.set_free(0));
-        assert!(ask(&strong, Mask::FREE, &revoke, Strict::Enable, CAPS).is_ok());
+        assert!(ask(&strong, MkeyMask::FREE, &revoke, Strict::Enable, CAPS).is_ok());
     }
 
     #[test]
@@ -381,7 +335,7 @@ mod tests {
         };
         let bind = |exempt| {
             let config = config(exempt);
-            let mask = (Mask::FREE | Mask::LEN | Mask::RR).bits();
+            let mask = (MkeyMask::FREE | MkeyMask::LEN | MkeyMask::RR).bits();
             judge(&window, mask, &segment(|m| m.set_rr(1)), &Rules { config: &config, caps: CAPS }, UmrCaps::default())
                 .map(|change| change.context.free)
                 .map_err(|(_, violation)| (violation.defect.syndrome, violation.ordering))
@@ -408,19 +362,19 @@ mod tests {
         };
         let all = UmrCaps { entity_size_disabled: true, atomic_disabled: true };
         let free = UmrCaps::default();
-        assert_eq!(refused(Mask::RELAXED_ORDERING_WRITE.bits(), free), Err(policy::syn::UMR_WRITE_NOT_CAPABLE));
-        assert_eq!(refused(Mask::RELAXED_ORDERING_READ.bits(), free), Err(policy::syn::UMR_READ_NOT_CAPABLE));
-        assert_eq!(refused(Mask::PAGE_SIZE_5.bits(), all), Err(syn::ENTITY_SIZE));
-        assert_eq!(refused(Mask::PAGE_SIZE.bits(), free), Ok(()));
-        assert_eq!(refused(Mask::A.bits(), all), Err(syn::ATOMIC));
-        assert_eq!(refused(Mask::A.bits(), free), Ok(()));
-        assert_eq!(refused(Mask::BSF_EN.bits(), free), Err(syn::INTEGRITY));
+        assert_eq!(refused(MkeyMask::RELAXED_ORDERING_WRITE.bits(), free), Err(policy::syn::UMR_WRITE_NOT_CAPABLE));
+        assert_eq!(refused(MkeyMask::RELAXED_ORDERING_READ.bits(), free), Err(policy::syn::UMR_READ_NOT_CAPABLE));
+        assert_eq!(refused(MkeyMask::PAGE_SIZE_5.bits(), all), Err(syn::ENTITY_SIZE));
+        assert_eq!(refused(MkeyMask::PAGE_SIZE.bits(), free), Ok(()));
+        assert_eq!(refused(MkeyMask::A.bits(), all), Err(syn::ATOMIC));
+        assert_eq!(refused(MkeyMask::A.bits(), free), Ok(()));
+        assert_eq!(refused(MkeyMask::BSF_EN.bits(), free), Err(syn::INTEGRITY));
         assert_eq!(refused(1 << 2, free), Err(syn::UNKNOWN_MASK));
         assert_eq!(refused(u64::MAX, free), Err(syn::UNKNOWN_MASK));
         let mut fixed = key.clone();
         fixed.context.umr_en = false;
         assert_eq!(
-            ask(&fixed, Mask::FREE, &segment(|_| {}), Strict::Off, CAPS).unwrap_err(),
+            ask(&fixed, MkeyMask::FREE, &segment(|_| {}), Strict::Off, CAPS).unwrap_err(),
             (Origin::UmrEnable, syn::NOT_ENABLED)
         );
     }

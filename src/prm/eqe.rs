@@ -14,17 +14,6 @@ crate::prm::layout! {
         num_pages @ 0x20 : 32;
     }
 
-    /// Event data of `PORT_CHANGE`.
-    pub struct PortState = "eqe_port_state", 0x1c bytes {
-        port_num @ 0x40 : 4;
-    }
-
-    /// Event data of `CQ_ERROR`.
-    pub struct CqErr = "eqe_cq_err", 0x1c bytes {
-        cqn @ 0x8 : 24;
-        syndrome @ 0x58 : 8;
-    }
-
     /// Event data of `PAGE_FAULT`, subtype `WQE`.
     pub struct WqePageFault = "eqe_page_fault_wqe", 0x1c bytes {
         bytes_committed @ 0x0 : 32;
@@ -112,8 +101,6 @@ mod tests {
         for (layout, path, byte) in [
             (PageRequest::LAYOUT, "function_id", 2),
             (PageRequest::LAYOUT, "num_pages", 4),
-            (PortState::LAYOUT, "port_num", 8),
-            (CqErr::LAYOUT, "syndrome", 11),
             (WqePageFault::LAYOUT, "wqe_index", 6),
             (WqePageFault::LAYOUT, "packet_length", 10),
             (WqePageFault::LAYOUT, "token", 12),
