@@ -88,7 +88,7 @@ fn dealloc_flow_counter(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 }
 
 /// A bulk query may name counters that do not exist, as a driver with holes among its counters does; they read 0.
-/// The first one must exist.
+/// One at least must exist.
 fn query_flow_counter(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     const ALIGNMENT: u32 = 4;
     let input = QueryFlowCounterIn::new(input)?;
