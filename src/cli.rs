@@ -15,14 +15,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Nothing was refused and nothing failed.
+/// Nothing was refused and nothing failed. Runs end with the code of [`trace::report::Verdict::exit_code`].
 pub const EXIT_CLEAN: u8 = 0;
 /// Usage or set-up error.
 pub const EXIT_USAGE: u8 = 1;
-/// The guest broke the ordering contract.
-pub const EXIT_CONTRACT: u8 = 2;
-/// Our own checker failed.
-pub const EXIT_INTERNAL: u8 = 3;
 
 /// cx10 emulates an NVIDIA ConnectX-10 NVLink-C2C function (mlx5, 15b3:2101) that QEMU attaches over vfio-user. An unmodified
 /// Linux kernel drives it with mlx5_core, mlx5e and mlx5_ib; memory keys that do not ask for relaxed ordering are refused, as

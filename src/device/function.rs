@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::clock::Clock;
-use super::config_space::{CONFIG_SIZE, ConfigSpace, Identity, Vpd};
+use super::config_space::{ConfigSpace, Identity, Vpd};
 use super::cq::{CQE, Completion};
 use super::eq::Posted;
 use super::hca::{Event, Hca, Phase};
@@ -25,10 +25,6 @@ pub const BAR0_SIZE: u64 = 32 << 20;
 pub const MSIX_TABLE: u32 = 0x4000;
 /// Offset of the MSI-X pending bits in BAR 0; they read 0, pending interrupts live in the VMM.
 pub const MSIX_PBA: u32 = 0x5000;
-/// First UAR page that is handed out; below are registers and the MSI-X structures.
-pub const FIRST_UAR: u32 = 16;
-/// One past the last UAR page.
-pub const END_UAR: u32 = 4096;
 
 /// Event types that the function itself makes.
 const EVENT_COMMAND: u8 = 0x0a;
@@ -216,11 +212,6 @@ impl Function {
         self.hca.pci_relaxed_ordering = self.config.relaxed_ordering();
     }
 
-    /// Size of configuration space.
-    pub fn config_size(&self) -> u64 {
-        CONFIG_SIZE as u64
-    }
-
     /// Reads BAR 0. With memory space disabled everything reads all ones.
     pub fn bar_read(&mut self, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
@@ -314,19 +305,12 @@ impl Function {
                 }
             }
             Doorbell::Send { qpn, .. } if self.hca.ring_sq(page, qpn) => {}
-            Doorbell::Send { .. } => self.queue_doorbell(page, doorbell),
-        }
-    }
-
-    /// Doorbells of queues whose work is not modelled yet: said once, never answered.
-    fn queue_doorbell(&mut self, page: u32, doorbell: Doorbell) {
-        let name = match doorbell {
-            Doorbell::Send { .. } => "send queue",
-            Doorbell::CqArm { .. } => "completion queue",
-            Doorbell::Eq { .. } => "event queue",
-        };
-        if self.summary.unimplemented_doorbell(name) {
-            log::warn!(target: "cx10::uar", "{name} doorbell through UAR {page:#x} is not served: {doorbell:?}");
+            Doorbell::Send { .. } => {
+                // Queue pairs are stored, not run: said once, never answered.
+                if self.summary.unimplemented_doorbell("send queue") {
+                    log::warn!(target: "cx10::uar", "send doorbell through UAR {page:#x} is not served: {doorbell:?}");
+                }
+            }
         }
     }
 

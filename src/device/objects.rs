@@ -344,6 +344,7 @@ impl Objects {
 }
 
 objects! {
+    // The pages below hold registers and the MSI-X structures, those beyond device memory.
     uars: Uar = Uar, 16 .. 4096;
     eqs: EventQueue = Eq, 1 .. 256;
     cqs: CompletionQueue = Cq, 1 .. 0x100_0000;

@@ -3,8 +3,6 @@
 
 use crate::prm::vport::RoceAddrLayout;
 
-/// `roce_version`: RoCE v2. Version 0 is RoCE v1, version 1 was never used.
-pub const ROCE_V2: u32 = 2;
 /// `roce_l3_type`: IPv4.
 pub const L3_IPV4: u32 = 0;
 /// `roce_l3_type`: IPv6.

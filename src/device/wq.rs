@@ -6,9 +6,6 @@ use super::page_list::PageList;
 use crate::dma::{Bus, Iova, Stream};
 use crate::prm::values::WqState;
 
-/// Counters of work queues are 16 bits wide.
-pub const COUNTER_MASK: u32 = 0xffff;
-
 /// Whether MODIFY_SQ and MODIFY_RQ may take a queue from `from` to `to`. A queue is reset or put into error from
 /// anywhere; it becomes ready from reset, or stays ready while other fields change.
 pub fn may_change(from: WqState, to: WqState) -> bool {

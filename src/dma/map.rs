@@ -315,11 +315,6 @@ impl MemoryMap {
         })
     }
 
-    /// Whether `len` bytes from `iova` on can be read.
-    pub fn check_read(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
-        self.check(iova, len, Way::Load)
-    }
-
     /// Whether `len` bytes from `iova` on can be written.
     pub fn check_write(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
         self.check(iova, len, Way::Store)

@@ -225,13 +225,6 @@ impl Mapping {
         self.guard(|| unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Release))
     }
 
-    /// Stores four bytes, native byte order, after everything stored before.
-    pub fn store_release_u32(&self, offset: u64, value: u32) -> Result<(), AccessError> {
-        let at = self.writable_word(offset, 4)?;
-        // SAFETY: bounds, protection and alignment checked.
-        self.guard(|| unsafe { AtomicU32::from_ptr(at.cast()) }.store(value, Ordering::Release))
-    }
-
     /// Stores eight bytes, native byte order, after everything stored before.
     pub fn store_release_u64(&self, offset: u64, value: u64) -> Result<(), AccessError> {
         let at = self.writable_word(offset, 8)?;

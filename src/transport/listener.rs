@@ -30,7 +30,7 @@ pub enum Accepted {
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    file: Option<(PathBuf, u64, u64)>,
+    file: (PathBuf, u64, u64),
 }
 
 impl Listener {
@@ -45,13 +45,7 @@ impl Listener {
         };
         let meta = fs::symlink_metadata(path)?;
         socket.set_nonblocking(true)?;
-        Ok(Listener { socket, file: Some((path.to_owned(), meta.dev(), meta.ino())) })
-    }
-
-    /// Serves a socket that somebody else made and will remove.
-    pub fn from_socket(socket: UnixListener) -> io::Result<Listener> {
-        socket.set_nonblocking(true)?;
-        Ok(Listener { socket, file: None })
+        Ok(Listener { socket, file: (path.to_owned(), meta.dev(), meta.ino()) })
     }
 
     /// The next waiting client; never waits.
@@ -72,11 +66,10 @@ impl AsRawFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some((path, dev, ino)) = &self.file {
-            let ours = fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino));
-            if ours {
-                let _ = fs::remove_file(path);
-            }
+        let (path, dev, ino) = &self.file;
+        let ours = fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (*dev, *ino));
+        if ours {
+            let _ = fs::remove_file(path);
         }
     }
 }
