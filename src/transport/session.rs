@@ -161,11 +161,13 @@ impl Session<'_> {
         let first = self.connection.complained & bit == 0;
         self.connection.complained |= bit;
         let error = io::Error::from_raw_os_error(errno);
-        let what = format!("{:?} id {:#x} size {} refused: {error}", header.command, header.id, header.size);
+        // Formatted only where it is written: a client can cause refusals without end.
+        let Header { command, id, size, .. } = header;
         if first {
-            self.log.say(self.now, Level::Warn, format_args!("{what}"));
+            let what = format_args!("{command:?} id {id:#x} size {size} refused: {error}");
+            self.log.say(self.now, Level::Warn, what);
         } else {
-            log::debug!(target: LOG, "{what}");
+            log::debug!(target: LOG, "{command:?} id {id:#x} size {size} refused: {error}");
         }
     }
 
