@@ -538,3 +538,21 @@ fn teardown_gives_every_page_back_with_queues_alive() {
     assert_eq!(net.rig.tear_down(), lent);
     assert!(net.rig.function.hca().census().is_empty());
 }
+
+#[test]
+fn a_user_context_cannot_have_the_reserved_lkey() {
+    let mut net = Net::new(&[]);
+    let out = net.must(Opcode::CREATE_UCTX, Rig::input(0, 0, 0x40), 16);
+    let uid = u32::from(u16::from_be_bytes([out[10], out[11]]));
+    let tisn = net.create_tis();
+    let mut input = net.sq(tisn);
+    input.ctx_mut().set_rlky(1);
+    net.must(Opcode::CREATE_SQ, input.as_bytes().to_vec(), 16);
+    input.set_uid(uid);
+    bad_param(&net.call(Opcode::CREATE_SQ, input.into_inner(), 16), wq::syn::RESERVED_LKEY);
+    let mut input = net.rq();
+    input.ctx_mut().set_rlky(1);
+    net.must(Opcode::CREATE_RQ, input.as_bytes().to_vec(), 16);
+    input.set_uid(uid);
+    bad_param(&net.call(Opcode::CREATE_RQ, input.into_inner(), 16), wq::syn::RESERVED_LKEY);
+}

@@ -63,6 +63,9 @@ fn create_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     if context.delay_drop_en() != 0 && ctx.hca.caps.general("rq_delay_drop") == 0 {
         return Err(refuse(syn::DELAY_DROP));
     }
+    if context.rlky() != 0 && ctx.uid != 0 {
+        return Err(refuse(wq_syn::RESERVED_LKEY));
+    }
     check_fcs(ctx, context.scatter_fcs())?;
     check_timestamps(ctx, "rq_ts_format", context.ts_format())?;
     let memory = match context.mem_rq_type() {

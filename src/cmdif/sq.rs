@@ -46,7 +46,8 @@ pub(super) const COMMANDS: &[Command] = &[
 fn check_features(ctx: &Ctx<'_>, context: &Sqc<&[u8]>) -> Result<(), CmdError> {
     let ethernet = |field| ctx.hca.caps.get(ETHERNET, field) != 0;
     let multi_packet = ethernet("multi_pkt_send_wqe") || ethernet("enhanced_multi_pkt_send_wqe");
-    let checks: [(bool, Syndrome); 11] = [
+    let checks: [(bool, Syndrome); 12] = [
+        (context.rlky() != 0 && ctx.uid != 0, wq_syn::RESERVED_LKEY),
         (context.hairpin() != 0, wq_syn::HAIRPIN),
         (context.non_wire() != 0, syn::NON_WIRE),
         (context.cd_master() != 0 && ctx.hca.caps.general("cd") == 0, syn::CROSS_CHANNEL),

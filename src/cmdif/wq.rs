@@ -26,6 +26,7 @@ syndromes! {
     12 WRONG_STATE "the queue is not in the state that the command names";
     13 HAIRPIN "hairpin queues are not advertised";
     14 END_PADDING "the end padding mode is reserved";
+    15 RESERVED_LKEY "rlky is not for user contexts";
 }
 
 pub(super) fn refuse(syndrome: Syndrome) -> CmdError {
