@@ -594,3 +594,67 @@ fn a_receive_queue_in_error_flushes_what_is_posted() {
     let eqe = net.rig.read(events, 64);
     assert_eq!((eqe[1], eqe[0x34]), (EventType::WQ_CATAS_ERROR.0, 1), "more is posted than the ring holds");
 }
+
+impl Sender {
+    fn executed(&self) -> u16 {
+        self.net.rig.function.hca().objects.sqs.get(self.sqn).expect("it exists").object.executed
+    }
+
+    /// Posts `count` entries and lets the device do one portion of work.
+    fn one_portion(&mut self, count: usize, opcode: WqeOpcode, body: &[u8]) {
+        for _ in 0..count {
+            self.post(opcode, 0, body);
+        }
+        self.ring_only();
+        self.net.rig.function.work();
+    }
+}
+
+#[test]
+fn a_portion_of_work_counts_what_it_reads() {
+    let mut s = Sender::new();
+    let body = s.frame(60_000);
+    s.one_portion(15, WqeOpcode::SEND, &body);
+    assert!((1..=5).contains(&s.executed()), "{} entries of 60000 bytes", s.executed());
+    s.net.rig.settle();
+    assert_eq!(s.executed(), 15);
+}
+
+#[test]
+fn a_portion_of_work_counts_the_pieces_of_its_memory() {
+    const PIECES: u32 = 4096;
+    let mut s = Sender::new();
+    let mut input = CreateMkeyIn::with_tail(16 * PIECES as usize);
+    let mut context = input.memory_key_mkey_entry_mut();
+    context.set_access_mode_1_0(2);
+    context.set_lr(1);
+    context.set_qpn(0xff_ffff);
+    context.set_pd(s.net.pd);
+    context.set_len(PIECES.into());
+    context.set_translations_octword_size(PIECES);
+    context.set_relaxed_ordering_write(1);
+    context.set_relaxed_ordering_read(1);
+    input.set_translations_octword_actual_size(PIECES);
+    for (i, klm) in input.klm_pas_mtt_mut().chunks_exact_mut(16).enumerate() {
+        klm[..4].copy_from_slice(&1u32.to_be_bytes());
+        klm[4..8].copy_from_slice(&s.key.to_be_bytes());
+        klm[8..].copy_from_slice(&(DATA + i as u64).to_be_bytes());
+    }
+    s.key = number(&s.net.must(Opcode::CREATE_MKEY, input.into_inner(), 16)) << 8;
+    let body = [Sender::eth(&[], |_| {}), s.data(0, PIECES)].concat();
+    s.one_portion(15, WqeOpcode::SEND, &body);
+    assert!((1..=3).contains(&s.executed()), "{} entries of {PIECES} pieces", s.executed());
+    s.net.rig.settle();
+    assert_eq!(s.executed(), 15);
+}
+
+#[test]
+fn a_portion_of_work_counts_the_headers_that_it_repeats() {
+    let mut s = Sender::new();
+    let mut headers = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0];
+    headers.extend([0x45, 0, 0, 0, 0, 1, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    headers.extend([0, 7, 0, 8, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x18, 0, 0, 0, 0, 0, 0]);
+    let body = [Sender::eth(&headers, |eth| eth.set_mss(32)), s.data(DATA, 64_000)].concat();
+    s.one_portion(7, WqeOpcode::LSO, &body);
+    assert!((2..=4).contains(&s.executed()), "{} blocks of 2000 packets for each 2", s.executed());
+}

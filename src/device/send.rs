@@ -2,8 +2,9 @@
 //! `en_tx.c`, `en_rx.c:mlx5e_post_rx_wqes` for the NOPs that start a queue).
 //!
 //! A doorbell only says that there may be work; how much is read from the doorbell record. Queues with work take
-//! turns in the order of their doorbells. A turn executes a bounded number of entries and bytes, so that no queue and
-//! no portion of work keeps others waiting.
+//! turns in the order of their doorbells. A turn, and a portion of work, ends after a bounded number of entries and
+//! bytes, so that no queue and no portion keeps others waiting. What takes time without moving many bytes counts as
+//! bytes too: pieces of memory and packets.
 //!
 //! An entry that fails completes with an error and puts its queue into error; entries behind it are flushed one by
 //! one where `flush_in_error_en` asks for it. A ring or record that cannot be read is a catastrophic error: an event
@@ -34,8 +35,10 @@ use crate::wire::{MAC_HEADER, MIN_FRAME};
 
 /// Entries that one turn executes at most.
 const ENTRIES_PER_TURN: usize = 32;
-/// Bytes after which a turn ends.
+/// Bytes after which a turn ends, and with it the portion of work.
 const BYTES_PER_TURN: usize = 256 << 10;
+/// What finding a piece of memory and making a packet count for, in bytes.
+const BYTES_PER_STEP: usize = 64;
 /// Turns in one portion of work.
 const TURNS_PER_PORTION: usize = 4;
 
@@ -126,7 +129,7 @@ enum Message {
 
 /// How a turn of a queue goes on.
 enum Next {
-    /// Something was done; so many bytes were sent.
+    /// Something was done that counts for so many bytes.
     Done(usize),
     /// There is nothing to do.
     Idle,
@@ -174,6 +177,8 @@ struct Memory<'a> {
     keys: &'a KeySpace,
     device: &'a DeviceMemory,
     bus: &'a mut Bus,
+    /// What the pieces so far count for.
+    cost: usize,
 }
 
 impl Memory<'_> {
@@ -201,6 +206,7 @@ impl Memory<'_> {
         })?;
         for piece in walk {
             let piece = piece.map_err(|_| SendError::Protection)?;
+            self.cost += BYTES_PER_STEP + piece.len as usize;
             let from = out.len();
             out.resize(from + piece.len as usize, 0);
             match piece.place {
@@ -338,27 +344,30 @@ impl Hca {
 
     /// Gives turns to the queues that have work.
     pub fn run_sends(&mut self, bus: &mut Bus, now: u64) {
+        let mut bytes = 0;
         for _ in 0..TURNS_PER_PORTION {
             let Some(sqn) = self.sends.ready.pop_front() else { break };
             let Some(entry) = self.objects.sqs.get_mut(sqn) else { continue };
             entry.object.scheduled = false;
-            match self.send_turn(sqn, bus, now) {
+            match self.send_turn(sqn, &mut bytes, bus, now) {
                 Ok(true) => self.schedule_sq(sqn),
                 Ok(false) => {}
                 Err(Catastrophe) => self.sq_catastrophe(sqn),
             }
+            if bytes >= BYTES_PER_TURN {
+                break;
+            }
         }
     }
 
-    /// One turn of a queue; whether it wants another.
-    fn send_turn(&mut self, sqn: u32, bus: &mut Bus, now: u64) -> Result<bool, Catastrophe> {
-        let mut bytes = 0;
+    /// One turn of a queue, which adds what it did to `bytes`; whether it wants another.
+    fn send_turn(&mut self, sqn: u32, bytes: &mut usize, bus: &mut Bus, now: u64) -> Result<bool, Catastrophe> {
         for _ in 0..ENTRIES_PER_TURN {
             match self.send_next(sqn, bus, now)? {
                 Next::Idle => return Ok(false),
-                Next::Done(sent) => bytes += sent,
+                Next::Done(done) => *bytes += done,
             }
-            if bytes >= BYTES_PER_TURN {
+            if *bytes >= BYTES_PER_TURN {
                 break;
             }
         }
@@ -387,33 +396,37 @@ impl Hca {
             self.fail_entry(sqn, &entry, CqeSyndrome::WR_FLUSH_ERR, FLUSHED, bus, now);
             return Ok(Next::Done(0));
         }
-        let mut memory = Memory { objects: &self.objects, keys: &self.key_space, device: &self.memic, bus };
-        let sent = match message(&mut memory, sq, sqn, &entry, self.sends.limit) {
-            Ok(Message::Nothing) => Ok(0),
+        let mut memory = Memory { objects: &self.objects, keys: &self.key_space, device: &self.memic, bus, cost: 0 };
+        let message = message(&mut memory, sq, sqn, &entry, self.sends.limit);
+        let mut cost = memory.cost + usize::from(entry.blocks) * WQEBB as usize;
+        let sent = match message {
+            Ok(Message::Nothing) => Ok(()),
             Ok(Message::Frame(frame)) => {
                 self.transmit(frame);
-                Ok(usize::from(entry.blocks) * WQEBB as usize)
+                Ok(())
             }
             Ok(Message::Large { headers, payload, mss }) => {
                 let mut frames = Vec::new();
                 let split = segment(&headers, &payload, mss, |frame| frames.push(frame.to_vec()));
-                frames.into_iter().for_each(|frame| self.transmit(frame));
-                split.map(|()| payload.len()).map_err(|_| SendError::Segmentation)
+                for frame in frames {
+                    cost += BYTES_PER_STEP + frame.len();
+                    self.transmit(frame);
+                }
+                split.map_err(|_| SendError::Segmentation)
             }
             Err(error) => Err(error),
         };
         match sent {
-            Ok(bytes) => {
-                log::trace!(target: "cx10::sq", "sqn={sqn:#x} index={index:#x}: {} ({bytes} bytes)", entry.opcode);
+            Ok(()) => {
+                log::trace!(target: "cx10::sq", "sqn={sqn:#x} index={index:#x}: {}", entry.opcode);
                 self.complete_entry(sqn, &entry, bus, now);
-                Ok(Next::Done(bytes))
             }
             Err(error) => {
                 log::debug!(target: "cx10::sq", "sqn={sqn:#x} index={index:#x}: {}: {error}", entry.opcode);
                 self.fail_entry(sqn, &entry, error.syndrome(), error as u8, bus, now);
-                Ok(Next::Done(0))
             }
         }
+        Ok(Next::Done(cost))
     }
 
     /// Sends a frame through the port. Frames that the port cannot take are dropped and counted.
