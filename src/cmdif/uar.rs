@@ -9,7 +9,7 @@ pub(super) const COMMANDS: &[Command] =
     &[Command::user(Opcode::ALLOC_UAR, alloc_uar), Command::user(Opcode::DEALLOC_UAR, dealloc_uar)];
 
 fn alloc_uar(ctx: &mut Ctx<'_>, _input: &[u8]) -> Reply {
-    let uar = ctx.hca.objects.create(ctx.uid, Uar, &[])?;
+    let uar = ctx.hca.objects.create(ctx.uid, Uar::default(), &[])?;
     let mut out = AllocUarOut::zeroed();
     out.set_uar(uar);
     Ok(out.into_inner())

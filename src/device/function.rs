@@ -75,7 +75,6 @@ pub struct Function {
     hca: Hca,
     command_queue: Option<Iova>,
     command_doorbell: u32,
-    doorbell_halves: uar::Partial,
     trace: Trace,
     summary: RunSummary,
 }
@@ -128,7 +127,6 @@ impl Function {
             hca,
             command_queue: None,
             command_doorbell: 0,
-            doorbell_halves: uar::Partial::default(),
             trace,
             summary,
         }
@@ -281,14 +279,14 @@ impl Function {
             // A driver that has torn the HCA down still rings the queues that its interrupts find.
             return;
         }
-        if self.hca.objects.uars.get(page).is_none() {
+        let Some(region) = self.hca.objects.uars.get_mut(page) else {
             let first = self.summary.unimplemented_doorbell("unallocated UAR");
             if first {
                 log::warn!(target: "cx10::uar", "write of {} bytes at {offset:#x}: no UAR there", data.len());
             }
             return;
-        }
-        let Some(doorbell) = uar::decode(offset % uar::PAGE, data, &mut self.doorbell_halves) else {
+        };
+        let Some(doorbell) = uar::decode(offset % uar::PAGE, data, &mut region.object.halves) else {
             return;
         };
         match doorbell {
@@ -326,7 +324,6 @@ impl Function {
         self.segment.set_nic_interface(NicInterface::Disabled);
         self.command_queue = None;
         self.command_doorbell = 0;
-        self.doorbell_halves = uar::Partial::default();
         if kind != ResetKind::Software {
             self.config.reset();
             self.bus.set_bus_master(false);

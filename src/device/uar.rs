@@ -16,7 +16,10 @@ const WQEBB: usize = 64;
 
 /// A user access region, allocated by its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Uar;
+pub struct Uar {
+    /// Halves of doorbells that came through this page: those of other owners must not complete them.
+    pub halves: Partial,
+}
 
 impl super::objects::Charged for Uar {}
 

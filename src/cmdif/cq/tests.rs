@@ -539,3 +539,17 @@ fn context_memory_follows_the_ring() {
     destroy(&mut rig, cqn);
     assert_eq!(used(&rig), before);
 }
+
+#[test]
+fn halves_of_a_doorbell_do_not_mix_across_pages() {
+    let mut rig = QueueRig::new();
+    let cqn = rig.create_cq(2);
+    let other = number(&rig.ok(&Rig::input(0x802, 0, 16), 16));
+    let (mine, theirs) = (u64::from(rig.uar) * 4096, u64::from(other) * 4096);
+    rig.function.bar_write(mine + 0x20, &0u32.to_be_bytes());
+    // The owner of another page would otherwise decide at which index this queue is armed.
+    rig.function.bar_write(theirs + 0x20, &5u32.to_be_bytes());
+    rig.function.bar_write(mine + 0x24, &cqn.to_be_bytes());
+    rig.function.complete(cqn, &[0; 64]);
+    assert_eq!(rig.take_completion_event(), Some(cqn));
+}
