@@ -4,6 +4,7 @@
 use super::error::{CmdError, objects};
 use super::flow::{Scope, descends, group, property, refuse, scope, syn, table};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
+use crate::device::objects::Charged;
 use crate::device::steering::{Destination, FlowEntry, FlowTable};
 use crate::prm::flow::{
     DeleteFteIn, DestFormatStruct, FlowContext, FlowCounterList, QueryFteIn, QueryFteOut, SetFteIn,
@@ -195,7 +196,12 @@ fn modify(ctx: &mut Ctx<'_>, table_type: FlowTableType, id: u32, input: &SetFteI
     }
     new.context.set_destination_list_size(new.destinations.len() as u32);
     new.context.set_flow_counter_list_size(new.counters.len() as u32);
-    ctx.hca.objects.depend::<FlowEntry>(ctx.uid, id, &new.deps())?;
+    let (before, after) = (old.extra(), new.extra());
+    ctx.hca.objects.recharge::<FlowEntry>(ctx.uid, id, after)?;
+    if let Err(error) = ctx.hca.objects.depend::<FlowEntry>(ctx.uid, id, &new.deps()) {
+        ctx.hca.objects.recharge::<FlowEntry>(ctx.uid, id, before)?;
+        return Err(error);
+    }
     *ctx.hca.objects.get_mut::<FlowEntry>(ctx.uid, id)? = new;
     done()
 }

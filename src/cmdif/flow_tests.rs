@@ -458,3 +458,22 @@ fn entries_are_bounded_by_the_memory_that_the_driver_lent() {
     refused(&answer, Status::LIM_ERR, common::NO_ICM_PAGES);
     assert!((100..400).contains(&made), "{made} entries of about 1 KiB in 64 pages");
 }
+
+#[test]
+fn an_entry_is_charged_for_the_lists_that_it_is_given_later() {
+    let mut s = Steering::new(&[]);
+    let id = s.create_table(10, 4, None);
+    let target = s.create_table(11, 0, None);
+    let group = s.create_group(id, 0, 15);
+    s.create_entry(id, group, 3, &[(TABLE, target)]);
+    let used = |s: &Steering| s.rig.function.hca().objects.pages.used();
+    let before = used(&s);
+    let mut change = entry(id, group, 3, &[(TABLE, target); 200]);
+    change.set_modify_enable_mask(1 << 2);
+    s.must(Opcode::SET_FLOW_TABLE_ENTRY, 1, change.as_bytes());
+    assert_eq!(used(&s), before + 8 * 199);
+    let mut change = entry(id, group, 3, &[(TABLE, target)]);
+    change.set_modify_enable_mask(1 << 2);
+    s.must(Opcode::SET_FLOW_TABLE_ENTRY, 1, change.as_bytes());
+    assert_eq!(used(&s), before);
+}

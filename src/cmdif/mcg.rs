@@ -2,7 +2,7 @@
 
 use super::error::{CmdError, syndromes};
 use super::{Command, Ctx, Reply, done};
-use crate::device::multicast::{AttachError, is_multicast};
+use crate::device::multicast::{AttachError, MEMBER_BYTES, is_multicast};
 use crate::device::qp::{QueuePair, Service};
 use crate::prm::opcode::Opcode;
 use crate::prm::qp::{AttachToMcgIn, DetachFromMcgIn};
@@ -35,11 +35,15 @@ fn attach_to_mcg(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::NOT_DATAGRAM));
     }
     let groups = qp.groups + 1;
-    ctx.hca.multicast.attach(gid, input.qpn(), max_members, max_groups).map_err(|error| match error {
-        AttachError::Attached => CmdError::new(Status::BAD_RES_STATE_ERR, syn::ATTACHED),
-        AttachError::GroupFull => CmdError::new(Status::LIM_ERR, syn::GROUP_FULL),
-        AttachError::TooManyGroups => CmdError::new(Status::LIM_ERR, syn::TOO_MANY_GROUPS),
-    })?;
+    ctx.hca.objects.pages.charge(MEMBER_BYTES)?;
+    if let Err(error) = ctx.hca.multicast.attach(gid, input.qpn(), max_members, max_groups) {
+        ctx.hca.objects.pages.refund(MEMBER_BYTES);
+        return Err(match error {
+            AttachError::Attached => CmdError::new(Status::BAD_RES_STATE_ERR, syn::ATTACHED),
+            AttachError::GroupFull => CmdError::new(Status::LIM_ERR, syn::GROUP_FULL),
+            AttachError::TooManyGroups => CmdError::new(Status::LIM_ERR, syn::TOO_MANY_GROUPS),
+        });
+    }
     ctx.hca.objects.get_mut::<QueuePair>(ctx.uid, input.qpn())?.groups = groups;
     done()
 }
@@ -52,5 +56,6 @@ fn detach_from_mcg(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::NOT_ATTACHED));
     }
     qp.groups -= 1;
+    ctx.hca.objects.pages.refund(MEMBER_BYTES);
     done()
 }

@@ -216,6 +216,8 @@ impl Hca {
     fn clear_objects(&mut self) {
         self.keys.note_destroyed(self.objects.mkeys.len() as u64);
         self.objects.clear();
+        self.objects.pages.refund(self.multicast.memberships() * multicast::MEMBER_BYTES);
+        self.multicast.clear();
         self.forget_sends();
         self.flushes.clear();
     }
@@ -228,7 +230,6 @@ impl Hca {
     fn forget_objects(&mut self) {
         self.clear_objects();
         self.cq_events.clear();
-        self.multicast.clear();
         self.events.clear();
     }
 
@@ -238,7 +239,6 @@ impl Hca {
         self.clear_objects();
         self.objects.pages.reset();
         self.cq_events.clear();
-        self.multicast.clear();
         self.events.clear();
         self.caps = Capabilities::new(&self.profile);
         self.issi = 0;

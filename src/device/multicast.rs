@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Context memory of one membership, in bytes.
+pub const MEMBER_BYTES: u64 = 128;
+
 /// A group's address.
 pub type Gid = [u8; 16];
 
@@ -59,6 +62,11 @@ impl Groups {
     /// How many groups have members.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// How many memberships there are in all groups.
+    pub fn memberships(&self) -> u64 {
+        self.0.values().map(|members| members.len() as u64).sum()
     }
 
     /// Whether no group has members.

@@ -604,3 +604,26 @@ fn teardown_forgets_queues_and_groups() {
     assert!(rig.function.hca().census().is_empty() && rig.function.hca().multicast.is_empty());
     assert!(!rig.function.work().more);
 }
+
+#[test]
+fn memberships_are_bounded_by_the_memory_that_the_driver_lent() {
+    let mut rig = QueueRig::with(Profile::with("connectx10-c2c", &["pages.init=64"]).expect("a legal profile"));
+    let (pd, cqn) = (rig.pd(), rig.create_cq(2));
+    let qpn = rig.create_qp(QpType::UD, pd, cqn);
+    let before = rig.function.hca().objects.pages.used();
+    let mut gid = [0xff; 16];
+    let made = (0u32..100_000).take_while(|i| {
+        gid[12..].copy_from_slice(&i.to_be_bytes());
+        mcg(&mut rig, 0x806, qpn, gid).status() == 0
+    });
+    let made = made.count() as u32;
+    assert!((100..50_000).contains(&made), "{made} memberships in 64 pages");
+    for i in 0..made {
+        gid[12..].copy_from_slice(&i.to_be_bytes());
+        assert_eq!(mcg(&mut rig, 0x807, qpn, gid).status(), 0);
+    }
+    assert_eq!(rig.function.hca().objects.pages.used(), before);
+    assert_eq!(mcg(&mut rig, 0x806, qpn, gid).status(), 0);
+    rig.tear_down();
+    assert_eq!(rig.function.hca().objects.pages.used(), 0);
+}
