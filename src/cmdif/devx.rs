@@ -63,9 +63,9 @@ fn destroy_uctx(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     }
     let uid = DestroyUctxIn::new(input)?.uid();
     ctx.hca.objects.get::<UserContext>(ctx.uid, uid)?;
-    let owned = ctx.hca.objects.owned_by(uid as u16);
-    if let Some(first) = owned.first() {
-        log::warn!(target: "cx10::cmd", "user context {uid:#x} owns {} objects, {first:?} first", owned.len());
+    let owned = ctx.hca.objects.owned_count(uid as u16);
+    if owned > 0 {
+        log::debug!(target: "cx10::cmd", "user context {uid:#x} owns {owned} objects");
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::UCTX_IN_USE));
     }
     ctx.hca.objects.destroy::<UserContext>(ctx.uid, uid)?;

@@ -172,6 +172,8 @@ macro_rules! objects {
         pub struct Objects {
             /// The memory that the driver lent; every object is charged for its context.
             pub pages: Pages,
+            /// How many objects each uid owns.
+            owned: BTreeMap<u16, u64>,
             $(#[doc = concat!("Objects of kind `", stringify!($kind), "`.")] pub $field: Table<$type>,)*
         }
 
@@ -188,7 +190,7 @@ macro_rules! objects {
         impl Objects {
             /// Empty tables; `max` gives the number of objects of a kind that the capabilities allow.
             pub fn new(pages: Pages, max: impl Fn(Kind) -> u32) -> Objects {
-                Objects { pages, $($field: Table::new($first, $end, max(Kind::$kind)),)* }
+                Objects { pages, owned: BTreeMap::new(), $($field: Table::new($first, $end, max(Kind::$kind)),)* }
             }
 
             /// Forgets every object, as a teardown does.
@@ -198,6 +200,7 @@ macro_rules! objects {
                     self.pages.refund(charged);
                     self.$field.clear();
                 )*
+                self.owned.clear();
             }
 
             /// How many objects of each kind exist; kinds without any are left out.
@@ -251,7 +254,13 @@ impl Objects {
         }
         let entry = Entry { object, uid, refs: 0, deps: deps.to_vec(), charged };
         T::table_mut(self).entries.insert(id, entry);
+        *self.owned.entry(uid).or_default() += 1;
         Ok(())
+    }
+
+    /// How many objects `uid` owns.
+    pub fn owned_count(&self, uid: u16) -> u64 {
+        self.owned.get(&uid).copied().unwrap_or(0)
     }
 
     /// The object `id`, if it exists and `uid` may use it.
@@ -286,6 +295,12 @@ impl Objects {
             T::table_mut(self).entries.remove(&id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
         self.release(&entry.deps);
         self.pages.refund(entry.charged);
+        if let Some(owned) = self.owned.get_mut(&entry.uid) {
+            *owned -= 1;
+            if *owned == 0 {
+                self.owned.remove(&entry.uid);
+            }
+        }
         Ok(entry.object)
     }
 
