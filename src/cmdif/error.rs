@@ -111,6 +111,7 @@ syndromes! {
     2 ALREADY_GIVEN "the page was given before";
     3 NOT_MAPPED "the page is not in memory that the device can reach";
     4 COUNT "the number of entries does not fit the input";
+    5 TOO_MANY "more pages are given at a time than the device ever asks for";
 }
 
 /// The text of a syndrome, for the trace, the log and the report.

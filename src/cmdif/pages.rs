@@ -47,6 +47,9 @@ fn manage_pages(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
             if list.len() < count as usize {
                 return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::COUNT));
             }
+            if count > ctx.hca.objects.pages.most_at_a_time() {
+                return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::TOO_MANY));
+            }
             let pages: Vec<u64> =
                 list.take(count as usize).map(|b| u64::from_be_bytes(b.try_into().unwrap_or_default())).collect();
             let reachable = |page: &u64| ctx.bus.map().check_write(Iova(*page), PAGE).is_ok();

@@ -374,3 +374,40 @@ fn the_command_that_makes_its_event_queue_is_not_announced_on_it_but_the_next_on
     assert_eq!(entry[32..36], 1u32.to_be_bytes(), "bit of the slot");
     assert_eq!(rig.read(buffer + 64, 64), [0xff; 64], "one event");
 }
+
+#[test]
+fn a_long_command_ends_its_portion_of_work() {
+    let mut rig = Rig::new(Profile::default());
+    rig.bring_up();
+    let mut input = Rig::input(0x10b, 0, 0x10_0000);
+    input[11] = 1;
+    // Both slots share their mailboxes and with them a token.
+    rig.post(0, &input, 16);
+    let entry: [u8; 64] = rig.entry(0).try_into().expect("an entry");
+    rig.write_entry(1, entry);
+    rig.function.bar_write(0x18, &3u32.to_be_bytes());
+    assert!(rig.function.work().more);
+    assert_eq!((rig.entry(0)[0x3f] & 1, rig.entry(1)[0x3f] & 1), (0, 1));
+    rig.settle();
+    assert_eq!(rig.entry(1)[0x3f] & 1, 0);
+}
+
+#[test]
+fn pages_come_and_go_in_bounded_numbers() {
+    let mut rig = Rig::new(Profile::default());
+    rig.bring_up();
+    let give = |rig: &mut Rig, first: u64, count: u64| {
+        let mut input = Rig::input(0x108, 1, 16);
+        input[12..16].copy_from_slice(&(count as u32).to_be_bytes());
+        input.extend((0..count).flat_map(|i| ((first + i) * 4096).to_be_bytes()));
+        rig.exec(&input, 16)
+    };
+    let answer = give(&mut rig, 1, 4097);
+    assert_eq!((answer.status(), answer.syndrome()), (3, page_syn::TOO_MANY.0));
+    assert_eq!(give(&mut rig, 1, 4096).status(), 0);
+    assert_eq!(give(&mut rig, 4097, 3000).status(), 0);
+    let mut take = Rig::input(0x108, 2, 16);
+    take[12..16].copy_from_slice(&u32::MAX.to_be_bytes());
+    let out = rig.ok(&take, 16 + 8 * 4096);
+    assert_eq!(u32::from_be_bytes([out[8], out[9], out[10], out[11]]), 4096);
+}

@@ -22,6 +22,8 @@ use crate::prm::values::{CqState, CqStatus, CqeOpcode, CqeSize};
 pub const CQE: usize = 64;
 /// Largest value of an index.
 pub const INDEX_MASK: u32 = 0xff_ffff;
+/// Timers that one portion of work looks at.
+const TIMERS_PER_PORTION: usize = 64;
 /// `syndrome` of a CQ error event.
 const OVERRUN: u32 = 1;
 const ACCESS_VIOLATION: u32 = 2;
@@ -396,7 +398,7 @@ impl Hca {
     pub fn cq_failed(&mut self, cqn: u32, syndrome: u32) {
         log::warn!(target: "cx10::cq", "cqn={cqn:#x}: error, syndrome {syndrome}");
         if syndrome == OVERRUN {
-            self.vport.env.cq_overrun += 1;
+            self.vport.env.cq_overrun = self.vport.env.cq_overrun.wrapping_add(1);
         }
         let mut error = CqError::zeroed();
         error.set_cqn(cqn);
@@ -423,11 +425,12 @@ impl Hca {
         }
     }
 
-    /// Makes the events ready whose moderation period has passed.
-    pub fn expire_cq_timers(&mut self, now: u64) {
-        while let Some(&(at, cqn)) = self.cq_events.timers.first() {
+    /// Makes events ready whose moderation period has passed; whether there are more of them.
+    pub fn expire_cq_timers(&mut self, now: u64) -> bool {
+        for _ in 0..TIMERS_PER_PORTION {
+            let Some(&(at, cqn)) = self.cq_events.timers.first() else { return false };
             if at > now {
-                return;
+                return false;
             }
             self.cq_events.timers.pop_first();
             if let Some(entry) = self.objects.cqs.get_mut(cqn) {
@@ -435,6 +438,7 @@ impl Hca {
                 self.cq_events.schedule(cqn, &mut entry.object, now);
             }
         }
+        self.cq_events.next_deadline().is_some_and(|at| at <= now)
     }
 
     /// The next completion event to deliver.

@@ -32,6 +32,8 @@ const EVENT_PAGE_REQUEST: u8 = 0x0b;
 
 /// Commands that one portion of work runs at most.
 const COMMANDS_PER_PORTION: usize = 4;
+/// Bytes of input and output after which a portion of work runs no further command.
+const COMMAND_BYTES_PER_PORTION: usize = 64 << 10;
 /// Events that one portion of work delivers at most.
 const EVENTS_PER_PORTION: usize = 64;
 
@@ -333,24 +335,26 @@ impl Function {
 
     /// Does a bounded portion of work.
     pub fn work(&mut self) -> Progress {
+        let mut bytes = 0;
         for _ in 0..COMMANDS_PER_PORTION {
-            if self.command_doorbell == 0 {
+            if self.command_doorbell == 0 || bytes >= COMMAND_BYTES_PER_PORTION {
                 break;
             }
             let slot = self.command_doorbell.trailing_zeros();
             self.command_doorbell &= !(1 << slot);
-            self.command(slot as u8);
+            bytes += self.command(slot as u8);
             self.judged_keys();
         }
         self.hca.run_sends(&mut self.bus, self.clock.now());
         self.hca.run_flushes(&mut self.bus, self.clock.now());
-        self.hca.expire_cq_timers(self.clock.now());
+        let timers = self.hca.expire_cq_timers(self.clock.now());
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
             self.deliver(event);
         }
         Progress {
             more: self.command_doorbell != 0
+                || timers
                 || self.hca.has_sends()
                 || !self.hca.flushes.is_empty()
                 || self.hca.has_events(),
@@ -374,17 +378,19 @@ impl Function {
         }
     }
 
-    fn command(&mut self, slot: u8) {
-        let Some(queue) = self.command_queue else { return };
+    /// Runs the command in `slot`; returns how many bytes of input and output it has.
+    fn command(&mut self, slot: u8) -> usize {
+        let Some(queue) = self.command_queue else { return 0 };
+        let mut bytes = 0;
         let checksum = self.hca.block_signatures();
         // The command that makes the queue for completions is itself still polled for: `mlx5_cmd_comp_handler` finds no
         // waiter for its slot and follows a null pointer.
         let events = self.hca.queue_for(EVENT_COMMAND);
         let delivery = match queue::fetch(&mut self.bus, queue, slot, checksum) {
-            queue::Fetched::Nothing => return,
+            queue::Fetched::Nothing => return 0,
             queue::Fetched::Unreachable => {
                 self.fail(Health::FetchPciError);
-                return;
+                return 0;
             }
             queue::Fetched::Undelivered { status, .. } => {
                 let record = CommandRecord {
@@ -398,12 +404,16 @@ impl Function {
                 self.trace.command(&record);
                 status
             }
-            queue::Fetched::Command(request) => self.run_command(*request),
+            queue::Fetched::Command(request) => {
+                bytes = request.input.len() + request.outlen;
+                self.run_command(*request)
+            }
         };
         if delivery != Delivery::OK {
             self.summary.delivery_error(&delivery.to_string());
         }
         self.command_event(slot, events);
+        bytes
     }
 
     fn run_command(&mut self, request: queue::Request) -> Delivery {

@@ -97,6 +97,11 @@ impl Pages {
         (self.lent.len() as u64).saturating_sub(u64::from(self.demand.boot)) * PAGE
     }
 
+    /// How many pages may be given at a time: as many as the device ever asks for at a time.
+    pub fn most_at_a_time(&self) -> u32 {
+        self.demand.boot.saturating_add(self.demand.init).max(8 * STEP as u32)
+    }
+
     /// Takes the pages that the driver gives; all or none.
     pub fn give(&mut self, pages: &[u64]) -> Result<(), CmdError> {
         let mut fresh = BTreeSet::new();
@@ -120,10 +125,11 @@ impl Pages {
         self.lacking = 0;
     }
 
-    /// Returns up to `count` pages that the device does not need. `running`: only what is surplus to the objects.
+    /// Returns up to `count` pages that the device does not need, not too many at a time. `running`: only what is
+    /// surplus to the objects.
     pub fn take(&mut self, count: u64, running: bool) -> Vec<u64> {
         let spare = if running { self.surplus() } else { self.lent.len() as u64 };
-        let count = usize::try_from(count.min(spare)).unwrap_or(0);
+        let count = usize::try_from(count.min(spare).min(u64::from(self.most_at_a_time()))).unwrap_or(0);
         let taken: Vec<u64> = self.lent.iter().rev().take(count).copied().collect();
         for page in &taken {
             self.lent.remove(page);

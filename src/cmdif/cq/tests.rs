@@ -553,3 +553,33 @@ fn halves_of_a_doorbell_do_not_mix_across_pages() {
     rig.function.complete(cqn, &[0; 64]);
     assert_eq!(rig.take_completion_event(), Some(cqn));
 }
+
+#[test]
+fn many_moderated_queues_come_due_in_portions() {
+    const QUEUES: usize = 300;
+    let mut rig = QueueRig::new();
+    let eq = rig.create_eq(1, 0, 10);
+    let cqns: Vec<u32> = (0..QUEUES)
+        .map(|_| {
+            let (mut input, ..) = rig.create_cq_in(0);
+            let mut context = input.cq_context_mut();
+            context.set_c_eqn_or_apu_element(eq.eqn);
+            context.set_cq_period(10);
+            context.set_cq_max_count(100);
+            number(&rig.ok(input.as_bytes(), 16))
+        })
+        .collect();
+    for cqn in &cqns {
+        rig.function.complete(*cqn, &[0; 64]);
+        rig.arm_cq(*cqn, 0, false);
+    }
+    rig.clock.advance(1_000_000);
+    let progress = rig.function.work();
+    assert!(progress.more);
+    assert!(rig.function.hca().cq_events.next_deadline().is_some(), "not all at once");
+    rig.settle();
+    assert_eq!(rig.function.hca().cq_events.next_deadline(), None);
+    let mut eq = eq;
+    let events = (0..QUEUES).filter(|_| rig.take_event(&mut eq).is_some()).count();
+    assert_eq!(events, QUEUES);
+}
