@@ -45,8 +45,8 @@ pub struct Leaf {
 impl Leaf {
     fn new(name: &'static str, path: String, offset: u32, width: u32) -> Leaf {
         let called = |names: fn(&str, &str) -> bool| {
-            let fits = |kind: &&ObjectKind| width >= 4 && names(name, &format!("{kind:?}").to_lowercase());
-            ObjectKind::ALL.iter().filter(fits).fold(0, |set, kind| set | 1 << *kind as u32)
+            let fits = |kind: &&(ObjectKind, String)| width >= 4 && names(name, &kind.1);
+            kind_names().iter().filter(fits).fold(0, |set, (kind, _)| set | 1 << *kind as u32)
         };
         // `rqtn` names a table of receive queues, though it begins as `rqn` does.
         let kinds = match called(otherwise_names) {
@@ -209,6 +209,12 @@ fn general(opcode: Opcode, forms: &mut Vec<Form>) {
 /// The form of a command that has only one.
 pub fn form(opcode: Opcode) -> Option<&'static Form> {
     forms().iter().find(|form| form.opcode == opcode)
+}
+
+/// Every kind of object with its name in lower case.
+fn kind_names() -> &'static [(ObjectKind, String)] {
+    static NAMES: OnceLock<Vec<(ObjectKind, String)>> = OnceLock::new();
+    NAMES.get_or_init(|| ObjectKind::ALL.iter().map(|kind| (*kind, format!("{kind:?}").to_lowercase())).collect())
 }
 
 /// Whether a field of this name may hold the number of an object of `kind` (the name of the kind, lower case).
