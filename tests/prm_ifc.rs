@@ -18,8 +18,6 @@ const NOT_IN_IFC: &[(&str, &str)] = &[
     ("sig_err_cqe", "linux/mlx5/device.h"),
     ("mini_cqe8", "linux/mlx5/device.h"),
     ("eqe_page_req", "linux/mlx5/device.h; ifc's pages_req_event lacks the flags"),
-    ("eqe_port_state", "linux/mlx5/device.h"),
-    ("eqe_cq_err", "linux/mlx5/device.h"),
     ("eqe_page_fault_wqe", "linux/mlx5/device.h"),
     ("eqe_page_fault_rdma", "linux/mlx5/device.h"),
     ("eqe_page_fault_memory", "linux/mlx5/device.h"),
