@@ -197,6 +197,24 @@ pub fn die_with_parent(command: &mut Command, signal: i32) {
     unsafe { command.pre_exec(arm) };
 }
 
+/// Runs `f` with every signal blocked, so that the threads it starts never take one: signals of the process go to the
+/// threads that wait for them.
+pub fn without_signals<T>(f: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset initializes the set that pthread_sigmask reads; pthread_sigmask initializes the old one.
+    let blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr()) == 0
+            && libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) == 0
+    };
+    let result = f();
+    if blocked {
+        // SAFETY: the call above initialized the old set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), ptr::null_mut()) };
+    }
+    result
+}
+
 /// A descriptor that becomes readable when one of a set of signals is pending.
 #[derive(Debug)]
 pub struct SignalFd(OwnedFd);

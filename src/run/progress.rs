@@ -24,7 +24,8 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed:.dim}") {
                 bar.set_style(style);
             }
-            bar.enable_steady_tick(Duration::from_millis(120));
+            // The spinner's thread must leave signals to the thread that cleans up.
+            crate::sys::without_signals(|| bar.enable_steady_tick(Duration::from_millis(120)));
             bar
         });
         Progress { quiet, started: Instant::now(), bar: RefCell::new(bar) }

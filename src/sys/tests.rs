@@ -202,3 +202,17 @@ fn a_fault_outside_guest_memory_still_kills() {
     let output = Command::new(exe).args(["--exact", test]).env(BUS_CHILD, "1").output().unwrap();
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
 }
+
+#[test]
+fn threads_started_without_signals_take_none_and_the_caller_still_does() {
+    let blocked = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    };
+    let interrupt = 1u64 << (libc::SIGINT - 1);
+    let before = blocked();
+    let inside = without_signals(|| std::thread::spawn(blocked).join().unwrap());
+    assert_ne!(inside & interrupt, 0, "{inside:#x}");
+    assert_eq!(blocked(), before);
+}
