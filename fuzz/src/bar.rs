@@ -54,6 +54,7 @@ pub fn run(data: &[u8]) {
             step(machine, &state.files, input);
         }
         machine.settle();
+        machine.audit();
         same_function(machine, &state.power_on);
         machine.rig.function.config_write(0x44, &[0, 0]);
         machine.rig.function.config_write(0x68, &[0x10, 0xa8]);

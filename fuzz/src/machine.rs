@@ -359,6 +359,7 @@ impl Machine {
     pub fn finish(&mut self, graceful: bool) {
         self.settle();
         self.check_memory();
+        self.audit();
         if graceful && self.answers() {
             self.take_down(self.rig.function.hca().phase());
         }
@@ -387,6 +388,11 @@ impl Machine {
         assert_eq!(self.rig.tear_down(), lent, "every page comes back to the next driver");
         assert_eq!(self.rig.function.hca().census().len(), 0);
         crate::assert_nothing_kept();
+    }
+
+    /// Reference counts and charges agree with the objects.
+    pub fn audit(&self) {
+        assert_eq!(self.rig.function.hca().audit(), Ok(()));
     }
 
     fn check_memory(&self) {

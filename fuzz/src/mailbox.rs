@@ -219,6 +219,7 @@ fn batch(machine: &mut Machine, input: &mut Input<'_>) {
 
 /// A reset of some kind, or the interface switched off, and the driver's next start.
 fn upheaval(machine: &mut Machine, input: &mut Input<'_>) {
+    machine.audit();
     let what = input.u8();
     match what % 4 {
         0 => machine.function_level_reset(),

@@ -337,6 +337,16 @@ impl Hca {
         self.objects.eqs.iter().find(|(_, entry)| entry.object.takes(event_type)).map(|(eqn, _)| eqn)
     }
 
+    /// Compares reference counts and the context memory in use with the objects that exist. What does not agree is a
+    /// defect of the device, whatever a guest did; for tests.
+    pub fn audit(&self) -> Result<(), String> {
+        let charged = self.objects.audit()? + self.multicast.memberships() * multicast::MEMBER_BYTES;
+        match self.objects.pages.used() {
+            used if used == charged => Ok(()),
+            used => Err(format!("{used:#x} bytes of context memory in use, {charged:#x} charged")),
+        }
+    }
+
     /// Objects alive by kind.
     pub fn census(&self) -> std::collections::BTreeMap<Kind, usize> {
         self.objects.census()

@@ -220,6 +220,27 @@ macro_rules! objects {
                 owned
             }
 
+            /// Compares every reference count with the dependencies that exist. Answers what all objects together are
+            /// charged, or what does not agree.
+            pub(super) fn audit(&self) -> Result<u64, String> {
+                let mut wanted = BTreeMap::new();
+                let mut charged = 0;
+                $(for (_, entry) in self.$field.iter() {
+                    charged += entry.charged;
+                    entry.deps.iter().for_each(|dep| *wanted.entry(*dep).or_insert(0) += 1);
+                })*
+                $(for (id, entry) in self.$field.iter() {
+                    let count = wanted.remove(&ObjRef { kind: Kind::$kind, id }).unwrap_or(0);
+                    if entry.refs != count {
+                        return Err(format!("{:?} {id:#x} has {} references, counted {count}", Kind::$kind, entry.refs));
+                    }
+                })*
+                if let Some(dep) = wanted.keys().next() {
+                    return Err(format!("an object depends on {dep:?}, which does not exist"));
+                }
+                Ok(charged)
+            }
+
             fn head(&mut self, object: ObjRef) -> Option<(u16, &mut u32)> {
                 match object.kind {
                     $(Kind::$kind => self.$field.get_mut(object.id).map(|e| (e.uid, &mut e.refs)),)*
