@@ -9,9 +9,10 @@ use super::images::Images;
 use super::progress::Progress;
 use super::workdir::WorkDir;
 use super::{RunError, RunOptions, at, guest};
-use crate::sys;
+use crate::sys::{self, SignalFd};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,11 +62,17 @@ const ANSWER: &str = "cx10-probe-answer";
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Decides.
-pub fn decide(options: &RunOptions, images: &Images, work: &WorkDir, progress: &Progress) -> Result<Decided, RunError> {
+pub fn decide(
+    options: &RunOptions,
+    images: &Images,
+    work: &WorkDir,
+    progress: &Progress,
+    signals: &SignalFd,
+) -> Result<Decided, RunError> {
     if options.accel == Accel::Tcg {
         return Ok(Decided::Tcg);
     }
-    match kvm_works(images, work, progress)? {
+    match kvm_works(images, work, progress, signals)? {
         Ok(()) => Ok(Decided::Kvm),
         Err(reason) if options.accel == Accel::Kvm => Err(RunError::NoKvm(reason)),
         Err(reason) => {
@@ -76,7 +83,12 @@ pub fn decide(options: &RunOptions, images: &Images, work: &WorkDir, progress: &
 }
 
 /// `Ok(Err(reason))` if not.
-fn kvm_works(images: &Images, work: &WorkDir, progress: &Progress) -> Result<Result<(), String>, RunError> {
+fn kvm_works(
+    images: &Images,
+    work: &WorkDir,
+    progress: &Progress,
+    signals: &SignalFd,
+) -> Result<Result<(), String>, RunError> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/kvm") {
         return Ok(Err(format!("/dev/kvm: {error}")));
     }
@@ -87,7 +99,7 @@ fn kvm_works(images: &Images, work: &WorkDir, progress: &Progress) -> Result<Res
         return Ok(answer);
     }
     progress.step("trying KVM");
-    let answer = probe(images, work)?;
+    let answer = probe(images, work, signals)?;
     // Another run may write at the same time; either answer is right, and half a file is not recalled.
     let text = format!("{key}\n{}\n", answer.as_ref().err().map_or("", String::as_str));
     if let Err(error) = fs::write(&kept, text) {
@@ -103,7 +115,7 @@ fn recall(text: &str, key: &str) -> Option<Result<(), String>> {
     Some(if reason.is_empty() { Ok(()) } else { Err(reason.to_string()) })
 }
 
-fn probe(images: &Images, work: &WorkDir) -> Result<Result<(), String>, RunError> {
+fn probe(images: &Images, work: &WorkDir, signals: &SignalFd) -> Result<Result<(), String>, RunError> {
     let init = format!(
         "#!/bin/busybox sh\n/bin/busybox mount -t devtmpfs dev /dev\necho {ANSWER} >/dev/ttyS0\n/bin/busybox poweroff -f\n"
     );
@@ -121,6 +133,9 @@ fn probe(images: &Images, work: &WorkDir) -> Result<Result<(), String>, RunError
     command.args(["-append", "console=ttyS0 quiet panic=-1"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(File::create(&errors).map_err(at(&errors))?);
+    // Keys of the terminal are for us alone.
+    command.process_group(0);
+    sys::process::unblock_signals(&mut command);
     sys::die_with_parent(&mut command, libc::SIGKILL);
     let mut child =
         command.spawn().map_err(|source| RunError::Start { program: images.qemu.display().to_string(), source })?;
@@ -128,6 +143,10 @@ fn probe(images: &Images, work: &WorkDir) -> Result<Result<(), String>, RunError
     let end = Instant::now() + PROBE_LIMIT;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let answer = loop {
+        if let Some(signal) = signals.take()? {
+            stop(&mut child)?;
+            return Err(RunError::Signal(signal));
+        }
         if read(&console).contains(ANSWER) {
             break Ok(());
         }

@@ -23,6 +23,7 @@ pub use accel::Accel;
 pub use device::{DeviceUnderTest, NoDevice, ServeProcess};
 pub use report::Report;
 
+use crate::sys::SignalFd;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -176,8 +177,10 @@ pub(crate) fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RunError
 pub fn run(options: &RunOptions, device: &mut dyn DeviceUnderTest) -> Result<RunOutcome, RunError> {
     let progress = progress::Progress::new(options.quiet);
     let images = images::ensure(options, &progress)?;
+    // From here on there is something to clean up: signals wait until somebody looks at them.
+    let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let work = workdir::WorkDir::new()?;
-    let accel = accel::decide(options, &images, &work, &progress)?;
+    let accel = accel::decide(options, &images, &work, &progress, &signals)?;
     run_in(options, &images, accel, &work, &progress, device)
 }
 
