@@ -150,7 +150,8 @@ impl Profile {
     /// The effective configuration as TOML; every line that a file or an option set says so. Reading it back with
     /// `--config` gives the same device.
     pub fn to_toml(&self) -> String {
-        let mut text = format!("# Effective configuration, profile {}.\nprofile = {:?}\n", self.name, self.name);
+        let name = toml::Value::String(self.name.clone());
+        let mut text = format!("# Effective configuration, profile {}.\nprofile = {name}\n", in_comment(&self.name));
         let mut section = String::new();
         let mut entries: Vec<_> = self.entries.iter().collect();
         // Keys of the program first, capabilities after them; tables stay together.
@@ -166,7 +167,7 @@ impl Profile {
             }
             let _ = write!(text, "{} = {}", toml_key(key), layers::show(path, &entry.value));
             if !entry.is_from_profile() {
-                let _ = write!(text, "  # {}", entry.place);
+                let _ = write!(text, "  # {}", in_comment(&entry.place.to_string()));
             }
             text.push('\n');
         }
@@ -188,6 +189,11 @@ impl Profile {
     pub fn entries(&self) -> &Entries {
         &self.entries
     }
+}
+
+/// A text as a TOML comment may hold it: paths and options may have control characters, comments may not.
+fn in_comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn toml_key(key: &str) -> String {
