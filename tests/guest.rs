@@ -171,6 +171,10 @@ fn boot(run: &Boot<'_>) {
     for failure in report["device"]["internal_failures"].as_array().into_iter().flatten() {
         failed.push(format!("device: {failure}"));
     }
+    // The driver's own keys all pass; only the script that asks for others has any refused.
+    if run.unbinds && report["device"]["keys"]["refused"] != serde_json::json!([]) {
+        failed.push(format!("keys of the driver were refused: {}", report["device"]["keys"]["refused"]));
+    }
     // Only a run of all checks ends with the driver unbound.
     if run.unbinds && checks.is_empty() {
         failed.extend(log.iter().filter(|line| line.contains("torn down with objects alive")).cloned());
