@@ -9,6 +9,8 @@ use cx10::dma::map::Rights;
 use cx10::dma::{Iova, MemoryMap};
 use cx10::testing::{FREE, RAM, Rig};
 
+use cx10::trace::Trace;
+
 use crate::input::Input;
 use crate::machine::Machine;
 use crate::mailbox::furnish;
@@ -32,7 +34,7 @@ pub fn run(data: &[u8]) {
     let input = &mut Input::new(data);
     STATE.with_borrow_mut(|state| {
         let state = state.get_or_insert_with(|| {
-            let mut machine = Machine::new(false);
+            let mut machine = Machine::new(Trace::off());
             machine.rig.function.reset(ResetKind::Vmm);
             let power_on = config(&machine);
             let file = |sealed| cx10::sys::memfd("cx10-fuzz-map", 64 << 10, sealed).expect("a memfd");

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use cx10::config::{self, Sources};
 use cx10::profile::{CapMode, Profile, builtin};
+use cx10::trace::Trace;
 use cx10::{prm, sys};
 
 use crate::input::Input;
@@ -106,7 +107,7 @@ fn accepted(profile: Profile) {
     if u64::from(profile.pages.boot) + u64::from(profile.pages.init) > 4000 {
         return;
     }
-    let mut machine = Machine::with(profile, false);
+    let mut machine = Machine::with(profile, Trace::off());
     machine.rig.bring_up();
     crate::mailbox::furnish(&mut machine);
     for cap_type in 0..0x30u16 {

@@ -1,7 +1,9 @@
 //! The function with its machine: memory, a driver's steps, and what must hold after any input.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use cx10::device::hca::Phase;
@@ -49,21 +51,13 @@ pub struct Machine {
 
 impl Machine {
     /// A machine with the default profile, but few pages, so that coming up is cheap.
-    pub fn new(traced: bool) -> Machine {
+    pub fn new(trace: Trace) -> Machine {
         let sets = ["pages.boot=4", "pages.init=60"];
-        let profile = Profile::with("connectx10-c2c", &sets).expect("a valid profile");
-        Machine::with(profile, traced)
+        Machine::with(Profile::with("connectx10-c2c", &sets).expect("a valid profile"), trace)
     }
 
     /// A machine with another profile.
-    pub fn with(profile: Profile, traced: bool) -> Machine {
-        let trace = if traced {
-            let sink = Box::new(std::io::sink());
-            Trace::to_writer(sink, "sink", &Header::default(), Options { full: true }, cx10::cmdif::error::meaning)
-                .expect("a sink takes everything")
-        } else {
-            Trace::off()
-        };
+    pub fn with(profile: Profile, trace: Trace) -> Machine {
         let canary_fd = cx10::sys::memfd("cx10-canary", CANARY_SIZE, true).expect("a memfd");
         let mut canary = MemoryMap::new();
         canary.map(Iova(CANARY), CANARY_SIZE, Rights::ReadWrite, Some(canary_fd.as_fd()), 0).expect("fresh map");
@@ -411,6 +405,35 @@ impl Machine {
             }
         }
     }
+}
+
+/// Memory that a trace is written to and that can be read meanwhile.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("one thread").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// What was written since the last call.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().expect("one thread"))
+    }
+}
+
+/// A trace into a writer.
+pub fn trace_to(writer: impl Write + Send + 'static) -> Trace {
+    let meaning = cx10::cmdif::error::meaning;
+    Trace::to_writer(Box::new(writer), "memory", &Header::default(), Options { full: true }, meaning)
+        .expect("memory and sinks take everything")
 }
 
 /// Writes a number into a command, as far as it is there.

@@ -1,13 +1,13 @@
 //! What `cx10 trace` reads: any file is refused with a message or printed; and what the device writes is read back.
 
-use std::io::{BufReader, Write};
-use std::sync::{Arc, Mutex};
+use std::io::BufReader;
 
 use cx10::trace::human::{self, Options};
 use cx10::trace::{self, CommandRecord, Event, Header, Trace};
 
 use crate::grammar;
 use crate::input::Input;
+use crate::machine::Shared;
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
@@ -43,20 +43,6 @@ fn print(text: &[u8], options: &Options) {
     match result {
         Ok(counts) => assert!(counts.shown <= counts.read),
         Err(error) => assert!(!error.to_string().is_empty()),
-    }
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("one thread").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 
@@ -104,7 +90,7 @@ fn written(input: &mut Input<'_>) {
     }
     assert_eq!(trace.lines(), records);
     drop(trace);
-    let text = std::mem::take(&mut *shared.0.lock().expect("one thread"));
+    let text = shared.take();
     let mut out = Vec::new();
     let counts = human::print(&text[..], &mut out, &Options { full: true, ..Options::default() });
     assert_eq!(counts.expect("our own trace is readable").shown, records);

@@ -12,6 +12,8 @@ use cx10::sys;
 use cx10::transport::message::{HEADER_SIZE, MAX_DATA, flag};
 use cx10::transport::server::{NEGOTIATION_NS, Server};
 
+use cx10::trace::Trace;
+
 use crate::input::Input;
 use crate::machine::Machine;
 use crate::mailbox::furnish;
@@ -36,7 +38,8 @@ struct State {
 pub fn run(data: &[u8]) {
     let input = &mut Input::new(data);
     STATE.with_borrow_mut(|state| {
-        let state = state.get_or_insert_with(|| State { machine: Machine::new(false), fds: descriptors(), open: None });
+        let state =
+            state.get_or_insert_with(|| State { machine: Machine::new(Trace::off()), fds: descriptors(), open: None });
         serve(&mut state.machine, &state.fds, input);
         let open = open_descriptors();
         let before = *state.open.get_or_insert(open);
