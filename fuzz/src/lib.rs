@@ -11,6 +11,7 @@
 //! | [`vfio_user`] | a VMM | the socket: messages and descriptors |
 //! | [`config`] | a user | profiles, configuration files, `--set` |
 //! | [`trace`] | a file | what `cx10 trace` reads |
+//! | [`wire`] | a driver and its peers | frames |
 //!
 //! Besides never panicking, hanging or growing, the function must be usable by the next driver after any input; see
 //! [`machine::Machine::finish`].
@@ -24,6 +25,7 @@ pub mod mailbox;
 pub mod templates;
 pub mod trace;
 pub mod vfio_user;
+pub mod wire;
 pub mod work;
 
 use std::alloc::System;

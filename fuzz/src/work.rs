@@ -139,7 +139,7 @@ fn entry(machine: &mut Machine, number: u32, index: u16, ethernet: bool, input: 
 }
 
 /// The beginning of a TCP or UDP frame over IPv4 or IPv6, or of anything.
-fn frame(len: usize, input: &mut Input<'_>) -> Vec<u8> {
+pub fn frame(len: usize, input: &mut Input<'_>) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1];
     match input.u8() % 4 {
         0 => frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]),
