@@ -1,4 +1,4 @@
 #![no_main]
 //! See [`cx10_fuzz::bar`].
 
-libfuzzer_sys::fuzz_target!(init: cx10_fuzz::init(), |data: &[u8]| cx10_fuzz::bar::run(data));
+libfuzzer_sys::fuzz_target!(init: cx10_fuzz::init(), |data: &[u8]| cx10_fuzz::one(cx10_fuzz::bar::run, data));

@@ -4,6 +4,7 @@
 use super::mailbox::{Checks, INLINE, OutputChain, gather};
 use crate::device::init_segment::LOG_CMDQ_STRIDE;
 use crate::dma::{Bus, Iova, Load, LoadClass, Store, StoreClass, Stream};
+use crate::log_limit::limited;
 use crate::prm::cmd::CmdQueueEntry;
 use crate::prm::status::Delivery;
 
@@ -76,7 +77,7 @@ pub fn fetch(bus: &mut Bus, queue: Iova, slot: u8, block_signatures: bool) -> Fe
         return Fetched::Unreachable;
     }
     if bytes[STATUS_OWN as usize] & OWNER_HW == 0 {
-        log::warn!(target: "cx10::cmd", "slot {slot}: doorbell for an entry that software owns");
+        limited!(warn, target: "cx10::cmd", "slot {slot}: doorbell for an entry that software owns");
         return Fetched::Nothing;
     }
     let signed = signature(&bytes) == 0;
@@ -95,7 +96,7 @@ pub fn fetch(bus: &mut Bus, queue: Iova, slot: u8, block_signatures: bool) -> Fe
             checks,
         })),
         Err(status) => {
-            log::warn!(target: "cx10::cmd", "slot {slot}: not delivered: {status}");
+            limited!(warn, target: "cx10::cmd", "slot {slot}: not delivered: {status}");
             finish(bus, entry, at, status);
             Fetched::Undelivered { slot, status }
         }

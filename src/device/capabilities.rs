@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::objects::Kind;
 use crate::cmdif::error::{CmdError, Syndrome};
+use crate::log_limit::limited;
 use crate::prm::layout::{Kind as FieldKind, Layout};
 use crate::prm::status::Status;
 use crate::profile::caps::layout as cap_layout;
@@ -72,7 +73,7 @@ impl Capabilities {
         let layout = cap_layout(cap_type).ok_or(bad)?;
         let max = self.max.get(&cap_type).ok_or(bad)?;
         check(layout, 0, wanted, &max[..]).map_err(|field| {
-            log::warn!(target: "cx10::cmd", "SET_HCA_CAP type {cap_type:#x}: {field} is beyond its maximum");
+            limited!(warn, target: "cx10::cmd", "SET_HCA_CAP type {cap_type:#x}: {field} is beyond its maximum");
             bad
         })?;
         let mut area = Box::new(*wanted);

@@ -13,6 +13,7 @@ use super::hca::{Event, Hca};
 use super::objects::{Charged, Kind, ObjRef};
 use super::page_list::PageList;
 use crate::dma::{Bus, Iova, StoreClass, Stream};
+use crate::log_limit::limited;
 use crate::prm::cq::Cqc;
 use crate::prm::eq::{CompEvent, CqError};
 use crate::prm::event::EventType;
@@ -396,7 +397,7 @@ impl Hca {
 
     /// Tells the driver that a queue went into error.
     pub fn cq_failed(&mut self, cqn: u32, syndrome: u32) {
-        log::warn!(target: "cx10::cq", "cqn={cqn:#x}: error, syndrome {syndrome}");
+        limited!(warn, target: "cx10::cq", "cqn={cqn:#x}: error, syndrome {syndrome}");
         if syndrome == OVERRUN {
             self.vport.env.cq_overrun = self.vport.env.cq_overrun.wrapping_add(1);
         }

@@ -8,6 +8,7 @@ use super::irq::Interrupts;
 use super::objects::Charged;
 use super::page_list::PageList;
 use crate::dma::{Bus, StoreClass, Stream};
+use crate::log_limit::limited;
 use crate::prm::eq::Eqc;
 
 /// Bytes of one entry.
@@ -106,7 +107,7 @@ impl EventQueue {
             return Posted::Dead;
         }
         if self.occupancy() >= 1 << self.log_size {
-            log::warn!(target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
+            limited!(warn, target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
             self.failed = true;
             return Posted::Overrun;
         }
@@ -121,7 +122,7 @@ impl EventQueue {
             None => false,
         };
         if !stored {
-            log::warn!(target: "cx10::eq", "eqn={eqn:#x}: entry {slot} cannot be written");
+            limited!(warn, target: "cx10::eq", "eqn={eqn:#x}: entry {slot} cannot be written");
             self.failed = true;
             return Posted::Unwritable;
         }

@@ -10,6 +10,7 @@ use super::cq::{CQE, Completion};
 use super::hca::{Event, Hca};
 use super::rq::{ReceiveMemory, ReceiveQueue};
 use crate::dma::{Bus, Stream};
+use crate::log_limit::limited;
 use crate::prm::cqe::ErrCqe;
 use crate::prm::eq::QpEvents;
 use crate::prm::event::{EventQueueType, EventType};
@@ -95,7 +96,7 @@ impl Hca {
 
     /// A queue's record or its completions cannot be accessed: the driver learns it by event.
     fn rq_catastrophe(&mut self, rqn: u32) {
-        log::warn!(target: "cx10::rq", "rqn={rqn:#x}: catastrophic error");
+        limited!(warn, target: "cx10::rq", "rqn={rqn:#x}: catastrophic error");
         let mut event = QpEvents::zeroed();
         event.set_type(EventQueueType::RQ.0.into());
         event.set_qpn_rqn_sqn(rqn);

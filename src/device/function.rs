@@ -13,6 +13,7 @@ use super::memic;
 use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
 use crate::dma::{Bus, Iova};
+use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
 use crate::prm::eq::PagesReqEvent;
 use crate::prm::status::Delivery;
@@ -510,7 +511,7 @@ impl Function {
     /// Internal error: the health buffer says so, commands are no longer served, and the interface shows as
     /// disabled, so that a driver's health poll finds it and starts the function anew.
     pub fn fail(&mut self, health: Health) {
-        log::error!(target: "cx10::device", "internal error: {health:?}");
+        limited!(error, target: "cx10::device", "internal error: {health:?}");
         self.summary.reset("internal-error");
         self.segment.set_health(health);
         self.segment.set_nic_interface(NicInterface::Disabled);

@@ -14,6 +14,7 @@ use super::roce::RoceTable;
 use super::send::SendSchedule;
 use super::steering::Roots;
 use super::vport::NicVport;
+use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, KeyLog};
 use crate::mkey::translate::KeySpace;
 use crate::prm::eq::PortStateChangeEvent;
@@ -199,7 +200,7 @@ impl Hca {
             Transition::Teardown => {
                 let census = self.objects.census();
                 if !census.is_empty() {
-                    log::warn!(target: "cx10::hca", "torn down with objects alive: {census:?}");
+                    limited!(warn, target: "cx10::hca", "torn down with objects alive: {census:?}");
                 }
                 self.forget_objects();
             }

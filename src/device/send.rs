@@ -22,6 +22,7 @@ use super::memic::DeviceMemory;
 use super::objects::Objects;
 use super::sq::{SendQueue, WQEBB};
 use crate::dma::{Bus, Iova, Load, LoadClass, Stream};
+use crate::log_limit::limited;
 use crate::mkey::translate::{Access, KeySpace, Place, Request, resolve};
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::eq::QpEvents;
@@ -499,7 +500,7 @@ impl Hca {
             return;
         }
         sq.set_state(WqState::ERR);
-        log::warn!(target: "cx10::sq", "sqn={sqn:#x}: catastrophic error");
+        limited!(warn, target: "cx10::sq", "sqn={sqn:#x}: catastrophic error");
         let mut event = QpEvents::zeroed();
         event.set_type(EventQueueType::SQ.0.into());
         event.set_qpn_rqn_sqn(sqn);
