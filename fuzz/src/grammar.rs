@@ -250,5 +250,7 @@ fn otherwise_names(field: &str, kind: &str) -> bool {
 
 /// Whether a field names something that a driver leaves alone unless it means it.
 fn is_rare(field: &str) -> bool {
-    ["op_mod", "uid", "underlay_qpn", "ts_cqe_to_dest_cqn", "hairpin"].iter().any(|name| field.starts_with(name))
+    ["op_mod", "uid", "mkey_7_0", "underlay_qpn", "ts_cqe_to_dest_cqn", "hairpin"]
+        .iter()
+        .any(|name| field.starts_with(name))
 }
