@@ -25,6 +25,7 @@ pub mod pd;
 pub mod port;
 pub mod port_counters;
 pub mod qp;
+pub mod rdma;
 pub mod roce;
 pub mod rq;
 pub mod send;
