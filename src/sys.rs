@@ -31,7 +31,7 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
-pub use mapping::{AccessError, BULK, Mapping, Protection, page_size};
+pub use mapping::{AccessError, BULK, Mapping, MoveError, Protection, page_size};
 
 /// A new memfd of `size` bytes; `sealed` fixes its size for good.
 pub fn memfd(name: &str, size: u64, sealed: bool) -> io::Result<OwnedFd> {

@@ -1,11 +1,12 @@
 //! The one path between the function and guest memory.
 //!
 //! Under the in-order policy every access is performed where it is issued: a store is a plain copy whose last
-//! byte is written last with release ordering, so that an observer that sees the last byte sees the rest. Bus
-//! mastering gates everything: with the enable bit clear no access leaves the function (PCI Local Bus 3.0,
+//! byte is written last with release ordering, so that an observer that sees the last byte sees the rest. A copy from
+//! guest memory to guest memory takes no detour and allocates nothing; an atomic is one step to the guest's processors
+//! as well (little-endian memory, as mlx5 has it on x86 and arm64). Bus mastering gates everything: with the enable bit clear no access leaves the function (PCI Local Bus 3.0,
 //! command register bit 2).
 
-use super::map::{DmaError, MemoryMap};
+use super::map::{CopyRefused, DmaError, MemoryMap};
 use super::{Iova, Load, LoadClass, Store, StoreClass, Stream};
 
 /// Why an access did not happen.
@@ -17,6 +18,65 @@ pub enum BusError {
     /// The VMM's maps do not allow it.
     #[error(transparent)]
     Map(#[from] DmaError),
+}
+
+/// Why a copy did not happen: which side was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// The load.
+    #[error("source: {0}")]
+    Source(BusError),
+    /// The store.
+    #[error("target: {0}")]
+    Target(BusError),
+}
+
+impl From<CopyRefused> for CopyError {
+    fn from(refused: CopyRefused) -> CopyError {
+        match refused {
+            CopyRefused::Source(error) => CopyError::Source(error.into()),
+            CopyRefused::Target(error) => CopyError::Target(error.into()),
+        }
+    }
+}
+
+/// An atomic operation on eight bytes (IBTA volume 1, 9.4.5 and annex A14 for the masked forms).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Where the bits of `compare_mask` agree with `compare`, the bits of `swap_mask` become those of `swap`.
+    CompareSwap {
+        /// What is expected.
+        compare: u64,
+        /// Which bits are compared; all in the plain form.
+        compare_mask: u64,
+        /// What is stored.
+        swap: u64,
+        /// Which bits are stored; all in the plain form.
+        swap_mask: u64,
+    },
+    /// Adds field by field.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+        /// Each bit set is the top bit of a field, out of which no carry goes; 0 in the plain form.
+        boundary: u64,
+    },
+}
+
+impl AtomicOp {
+    /// What becomes of a value.
+    pub fn apply(self, old: u64) -> u64 {
+        match self {
+            AtomicOp::CompareSwap { compare, compare_mask, swap, swap_mask } => {
+                let equal = (old ^ compare) & compare_mask == 0;
+                if equal { (old & !swap_mask) | (swap & swap_mask) } else { old }
+            }
+            AtomicOp::FetchAdd { add, boundary } => {
+                // The top bits are added without their carries: what comes up from below lands in a clear bit.
+                (old & !boundary).wrapping_add(add & !boundary) ^ ((old ^ add) & boundary)
+            }
+        }
+    }
 }
 
 /// How many accesses of each kind were made and refused; part of the report.
@@ -82,10 +142,56 @@ impl Bus {
 
     /// Writes `data` to guest memory at `at`.
     pub fn store(&mut self, store: Store, at: Iova, data: &[u8]) -> Result<(), BusError> {
-        let result = if self.enabled { self.put(at, data) } else { Err(BusError::MasterDisabled) };
+        let result = if self.enabled {
+            self.map.write_release(at, data).map_err(BusError::from)
+        } else {
+            Err(BusError::MasterDisabled)
+        };
         match result {
             Ok(()) => self.counters.stores += 1,
             Err(error) => self.fault(error, at, format_args!("store of {:?} by {:?}", store.class, store.stream)),
+        }
+        result
+    }
+
+    /// Moves `len` bytes of guest memory from `from` to `to`, as if all were loaded before the first is stored. Both
+    /// sides are checked before that; the last byte is written last. Counts as one load and one store.
+    pub fn copy(&mut self, load: Load, from: Iova, store: Store, to: Iova, len: u64) -> Result<(), CopyError> {
+        let result = if self.enabled {
+            self.map.copy(from, to, len).map_err(CopyError::from)
+        } else {
+            Err(CopyError::Source(BusError::MasterDisabled))
+        };
+        match result {
+            Ok(()) => {
+                self.counters.loads += 1;
+                self.counters.stores += 1;
+            }
+            Err(CopyError::Source(error)) => {
+                self.fault(error, from, format_args!("load of {:?} by {:?} for a copy", load.class, load.stream));
+            }
+            Err(CopyError::Target(error)) => {
+                self.fault(error, to, format_args!("store of {:?} by {:?} of a copy", store.class, store.stream));
+            }
+        }
+        result
+    }
+
+    /// Performs an atomic operation on the eight bytes at `at`, which are naturally aligned (else
+    /// [`DmaError::Misaligned`]), and returns the value before it. Counts as one load and one store.
+    pub fn atomic(&mut self, store: Store, at: Iova, op: AtomicOp) -> Result<u64, BusError> {
+        let change = |word| op.apply(u64::from_le_bytes(word)).to_le_bytes();
+        let result = if self.enabled {
+            self.map.update_u64(at, change).map(u64::from_le_bytes).map_err(BusError::from)
+        } else {
+            Err(BusError::MasterDisabled)
+        };
+        match result {
+            Ok(_) => {
+                self.counters.loads += 1;
+                self.counters.stores += 1;
+            }
+            Err(error) => self.fault(error, at, format_args!("atomic of {:?} by {:?}", store.class, store.stream)),
         }
         result
     }
@@ -96,15 +202,6 @@ impl Bus {
         if self.counters.faults <= 16 {
             log::warn!(target: "cx10::dma", "{what} at {at}: {error}");
         }
-    }
-
-    /// Writes all bytes but the last, then the last one with release ordering: it may be an owner.
-    fn put(&self, at: Iova, data: &[u8]) -> Result<(), BusError> {
-        let Some((last, body)) = data.split_last() else { return Ok(()) };
-        self.map.check_write(at, data.len() as u64)?;
-        self.map.write(at, body)?;
-        let end = Iova(at.0 + body.len() as u64);
-        Ok(self.map.store_release_u8(end, *last)?)
     }
 
     /// Reads a big-endian 32-bit doorbell record word.
@@ -119,3 +216,6 @@ impl Bus {
         self.store(Store::device(class, stream), at, entry)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 //! changes nothing.
 //!
 //! Limits: [`MAX_MAPS`] maps; addresses and sizes in multiples of [`GRANULE`]. Bytes are copied in the order
-//! of [`Mapping`]; who needs a publication order uses [`MemoryMap::store_release_u8`].
+//! of [`Mapping`]; who needs a publication order uses [`MemoryMap::write_release`].
 //!
 //! Sources: vfio-user as QEMU speaks it; Linux `drivers/vfio/vfio_iommu_type1.c:vfio_dma_do_map` and
 //! `vfio_dma_do_unmap` for overlap, wrap and bisection.
@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use super::Iova;
-use crate::sys::{AccessError, Mapping, Protection};
+use crate::sys::{AccessError, BULK, Mapping, MoveError, Protection};
 
 /// Most maps at a time, announced as `max_dma_maps`. Each may cost one mapping of this process, of which the kernel
 /// allows 65530 (`vm.max_map_count`); running out of those would make our own allocations fail.
@@ -71,6 +72,17 @@ pub enum DmaError {
     /// Address plus length wraps.
     #[error("address range wraps")]
     Overflow,
+}
+
+/// Which side of a copy was refused, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyRefused {
+    /// The load.
+    #[error("source: {0}")]
+    Source(DmaError),
+    /// The store.
+    #[error("target: {0}")]
+    Target(DmaError),
 }
 
 /// Why a map or unmap was refused.
@@ -318,6 +330,90 @@ impl MemoryMap {
     /// Whether `len` bytes from `iova` on can be written.
     pub fn check_write(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
         self.check(iova, len, Way::Store)
+    }
+
+    /// Writes guest memory, and publishes: the last byte becomes visible last. It is stored with release ordering,
+    /// together with the rest of the naturally aligned word of up to eight bytes that it ends.
+    pub fn write_release(&self, iova: Iova, src: &[u8]) -> Result<(), DmaError> {
+        self.check(iova, src.len() as u64, Way::Store)?;
+        let mut done = 0;
+        self.pieces(iova, src.len(), |memory, offset, piece| {
+            done += piece;
+            let part = &src[done - piece..done];
+            if done == src.len() { memory.write_release(offset, part) } else { memory.write(offset, part) }
+        })
+    }
+
+    /// Moves `len` bytes of guest memory to `to` as if all were loaded first, and publishes them as
+    /// [`MemoryMap::write_release`] does. Both sides are checked before the first byte is stored. Fewer than [`BULK`]
+    /// bytes stay whole words, as in a read and a write.
+    ///
+    /// Limit: memory that the VMM mapped at two addresses may overlap without our knowing; then the result is that of
+    /// some order of copying.
+    pub fn copy(&self, from: Iova, to: Iova, len: u64) -> Result<(), CopyRefused> {
+        self.check(from, len, Way::Load).map_err(CopyRefused::Source)?;
+        self.check(to, len, Way::Store).map_err(CopyRefused::Target)?;
+        if len < BULK as u64 {
+            let mut words = [0; BULK];
+            let words = &mut words[..len as usize];
+            self.read(from, words).map_err(CopyRefused::Source)?;
+            return self.write_release(to, words).map_err(CopyRefused::Target);
+        }
+        // Who tells by the last bytes that all others have changed is right on both sides: these are loaded first and
+        // stored last.
+        const TAIL: u64 = 8;
+        let body = len - TAIL;
+        let mut tail = [0; TAIL as usize];
+        self.read(Iova(from.0 + body), &mut tail).map_err(CopyRefused::Source)?;
+        fence(Ordering::Acquire);
+        self.move_pieces(from.0, to.0, body)?;
+        self.write_release(Iova(to.0 + body), &tail).map_err(CopyRefused::Target)
+    }
+
+    /// The body of a copy whose ranges `check` accepted; `len` is at least one.
+    fn move_pieces(&self, from: u64, to: u64, len: u64) -> Result<(), CopyRefused> {
+        let upwards = to > from && to - from < len;
+        let mut done = 0;
+        while done < len {
+            // Bytes that a later step still needs are not overwritten: from the end if the target lies above.
+            let left = len - done;
+            let probe = if upwards { left - 1 } else { done };
+            let (source, target) = (Iova(from + probe), Iova(to + probe));
+            let (from_start, from_map, from_memory) = self.backed(source).map_err(CopyRefused::Source)?;
+            let (to_start, to_map, to_memory) = self.backed(target).map_err(CopyRefused::Target)?;
+            let step = if upwards {
+                (source.0 - from_start).min(target.0 - to_start).min(left - 1) + 1
+            } else {
+                (from_map.last - source.0).min(to_map.last - target.0).min(left - 1) + 1
+            };
+            let back = if upwards { step - 1 } else { 0 };
+            let (source, target) = (source.0 - back, target.0 - back);
+            from_memory.copy_to(source - from_start, to_memory, target - to_start, step as usize).map_err(|error| {
+                match error {
+                    MoveError::Source(error) => CopyRefused::Source(refused(error, Iova(source))),
+                    MoveError::Target(error) => CopyRefused::Target(refused(error, Iova(target))),
+                }
+            })?;
+            done += step;
+        }
+        Ok(())
+    }
+
+    /// Replaces eight aligned bytes, as they are in memory, by what `change` makes of them, in one step; returns what
+    /// was there. `change` may be asked several times.
+    pub fn update_u64(&self, iova: Iova, change: impl Fn([u8; 8]) -> [u8; 8]) -> Result<[u8; 8], DmaError> {
+        if iova.0 % 8 != 0 {
+            return Err(DmaError::Misaligned { at: iova });
+        }
+        self.check(iova, 8, Way::Load)?;
+        let change = |word: u64| u64::from_ne_bytes(change(word.to_ne_bytes()));
+        self.word(iova, 8, Way::Store, |memory, offset| memory.update_u64(offset, change)).map(u64::to_ne_bytes)
+    }
+
+    /// The map at an address, its start and its memory.
+    fn backed(&self, at: Iova) -> Result<(u64, &Map, &Mapping), DmaError> {
+        let (start, map) = self.find(at.0).ok_or(DmaError::Unmapped { at })?;
+        Ok((start, map, map.memory.as_ref().ok_or(DmaError::NoBacking { at })?))
     }
 
     /// Stores one byte after every earlier store of this thread: the publication of an ownership bit.

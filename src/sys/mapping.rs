@@ -27,6 +27,17 @@ pub enum AccessError {
     Torn,
 }
 
+/// Which side of a copy between mappings failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// The bytes could not be loaded.
+    #[error("source: {0}")]
+    Source(AccessError),
+    /// The bytes could not be stored.
+    #[error("target: {0}")]
+    Target(AccessError),
+}
+
 /// What the owner of a mapping may do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
@@ -68,11 +79,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 thread_local! {
-    /// The guarded range this thread is accessing, or (0, 0). Const-initialised and without destructor, so a
-    /// signal handler may read it.
-    static GUARDED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-    /// Set by the SIGBUS handler when it replaced the guarded range.
-    static TORN: Cell<bool> = const { Cell::new(false) };
+    /// The guarded ranges this thread is accessing; (0, 0) is none. A copy has two. Const-initialised and without
+    /// destructor, so a signal handler may read it.
+    static GUARDED: Cell<[(usize, usize); 2]> = const { Cell::new([(0, 0); 2]) };
+    /// Set by the SIGBUS handler when it replaced a guarded range.
+    static TORN: Cell<[bool; 2]> = const { Cell::new([false; 2]) };
 }
 
 macro_rules! word_access {
@@ -188,28 +199,19 @@ impl Mapping {
         })
     }
 
-    /// Copies `len` bytes from this mapping into another (or the same) one; the ranges may overlap.
-    pub fn copy_to(&self, offset: u64, dst: &Mapping, dst_offset: u64, len: usize) -> Result<(), AccessError> {
-        let from = self.range(offset, len)?;
-        let to = dst.writable(dst_offset, len)?;
-        // Two guarded mappings: the bytes take a detour, because one thread guards one range at a time.
-        if self.guarded && dst.guarded {
-            let mut bounce = [0u8; 4096];
-            let mut done = 0;
-            // A forward copy would read what it wrote when the same memory overlaps upwards.
-            let backwards = (from as usize) < to as usize;
-            while done < len {
-                let step = (len - done).min(bounce.len());
-                let at = if backwards { len - done - step } else { done } as u64;
-                self.read(offset + at, &mut bounce[..step])?;
-                dst.write(dst_offset + at, &bounce[..step])?;
-                done += step;
-            }
-            return Ok(());
+    /// Copies `len` bytes from this mapping into another (or the same) one; the ranges may overlap. Promises nothing
+    /// about order or atomicity within the copy. After an error any part of the target may have changed.
+    pub fn copy_to(&self, offset: u64, dst: &Mapping, dst_offset: u64, len: usize) -> Result<(), MoveError> {
+        let from = self.range(offset, len).map_err(MoveError::Source)?;
+        let to = dst.writable(dst_offset, len).map_err(MoveError::Target)?;
+        // SAFETY: both ranges were checked and live as long as the mappings; `copy` allows overlap. Others may write
+        // concurrently; any byte value is a valid `u8`.
+        let copy = || unsafe { ptr::copy(from.cast_const(), to, len) };
+        if self.guarded || dst.guarded {
+            return guard_both(self, dst, copy);
         }
-        let guard = if dst.guarded { dst } else { self };
-        // SAFETY: both ranges were checked; `copy` allows overlap.
-        guard.guard(|| unsafe { ptr::copy(from.cast_const(), to, len) })
+        copy();
+        Ok(())
     }
 
     word_access!(read_u8, write_u8, u8, AtomicU8);
@@ -251,6 +253,51 @@ impl Mapping {
         })
     }
 
+    /// Replaces eight aligned bytes, native byte order, by what `change` makes of them, as one step to every other
+    /// observer; returns the previous value. `change` may be asked several times. Somebody who stores to the same
+    /// word all the time delays this, but of two who compete for it one always gets on.
+    pub fn update_u64(&self, offset: u64, change: impl Fn(u64) -> u64) -> Result<u64, AccessError> {
+        let at = self.writable_word(offset, 8)?;
+        self.guard(|| {
+            // SAFETY: bounds, protection and alignment checked.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            let mut old = word.load(Ordering::Relaxed);
+            loop {
+                match word.compare_exchange(old, change(old), Ordering::SeqCst, Ordering::SeqCst) {
+                    Ok(old) => return old,
+                    Err(now) => old = now,
+                }
+            }
+        })
+    }
+
+    /// Copies into the mapping, and publishes: the last byte becomes visible last. The naturally aligned word that ends
+    /// with it is stored at once, with release ordering, after all bytes before it.
+    pub fn write_release(&self, offset: u64, src: &[u8]) -> Result<(), AccessError> {
+        let at = self.writable(offset, src.len())?;
+        let tail = word_before(at as usize + src.len(), src.len());
+        let (body, last) = src.split_at(src.len() - tail);
+        self.guard(|| {
+            // SAFETY: `writable` checked that `src.len()` bytes from `at` on are mapped for writing; `word_before` chose
+            // a size that fits and to which the address of the last word is aligned.
+            unsafe {
+                if body.len() >= BULK {
+                    ptr::copy_nonoverlapping(body.as_ptr(), at, body.len());
+                } else {
+                    store_words(at, body);
+                }
+                let at = at.add(body.len());
+                match tail {
+                    8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(array(last)), Ordering::Release),
+                    4 => AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes(array(last)), Ordering::Release),
+                    2 => AtomicU16::from_ptr(at.cast()).store(u16::from_ne_bytes(array(last)), Ordering::Release),
+                    1 => AtomicU8::from_ptr(at).store(last[0], Ordering::Release),
+                    _ => {}
+                }
+            }
+        })
+    }
+
     fn range(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
         let offset = usize::try_from(offset).map_err(|_| AccessError::OutOfBounds)?;
         if offset > self.len || len > self.len - offset {
@@ -279,6 +326,7 @@ impl Mapping {
     }
 
     /// Runs one access; if the file may shrink, a fault inside it ends the mapping and not the process.
+    #[inline]
     fn guard<R>(&self, access: impl FnOnce() -> R) -> Result<R, AccessError> {
         if !self.guarded {
             return Ok(access());
@@ -286,17 +334,49 @@ impl Mapping {
         if self.is_torn() {
             return Err(AccessError::Torn);
         }
-        GUARDED.set((self.base.as_ptr() as usize, self.map_len));
-        compiler_fence(Ordering::SeqCst);
-        let result = access();
-        compiler_fence(Ordering::SeqCst);
-        GUARDED.set((0, 0));
-        if TORN.take() {
+        let (result, [torn, _]) = guarded([self.guarded_range(), (0, 0)], access);
+        if torn {
             self.torn.store(true, Ordering::Relaxed);
             return Err(AccessError::Torn);
         }
         Ok(result)
     }
+
+    fn guarded_range(&self) -> (usize, usize) {
+        if self.guarded { (self.base.as_ptr() as usize, self.map_len) } else { (0, 0) }
+    }
+}
+
+/// As [`Mapping::guard`] for an access to two mappings, which may be the same one.
+fn guard_both(src: &Mapping, dst: &Mapping, access: impl FnOnce()) -> Result<(), MoveError> {
+    if src.is_torn() {
+        return Err(MoveError::Source(AccessError::Torn));
+    }
+    if dst.is_torn() {
+        return Err(MoveError::Target(AccessError::Torn));
+    }
+    let ((), [src_torn, dst_torn]) = guarded([src.guarded_range(), dst.guarded_range()], access);
+    if src_torn {
+        src.torn.store(true, Ordering::Relaxed);
+    }
+    if dst_torn {
+        dst.torn.store(true, Ordering::Relaxed);
+    }
+    match (src_torn, dst_torn) {
+        (true, _) => Err(MoveError::Source(AccessError::Torn)),
+        (_, true) => Err(MoveError::Target(AccessError::Torn)),
+        _ => Ok(()),
+    }
+}
+
+/// Runs an access to up to two ranges that may lose their memory meanwhile, and tells which ones did.
+fn guarded<R>(ranges: [(usize, usize); 2], access: impl FnOnce() -> R) -> (R, [bool; 2]) {
+    GUARDED.set(ranges);
+    compiler_fence(Ordering::SeqCst);
+    let result = access();
+    compiler_fence(Ordering::SeqCst);
+    GUARDED.set([(0, 0); 2]);
+    (result, TORN.take())
 }
 
 impl Drop for Mapping {
@@ -311,6 +391,12 @@ fn word_at(addr: usize, left: usize) -> usize {
     let align = 1 << (addr | 8).trailing_zeros();
     let fit = if left >= 8 { 8 } else { 1 << left.ilog2() };
     align.min(fit)
+}
+
+/// The largest naturally aligned power of two, at most eight, that ends at `end` and has at most `len` bytes; 0 if
+/// `len` is.
+fn word_before(end: usize, len: usize) -> usize {
+    if len == 0 { 0 } else { word_at(end, len) }
 }
 
 /// Loads `dst.len()` bytes in naturally aligned words.
@@ -435,16 +521,22 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
     unsafe {
         let saved = *libc::__errno_location();
         let fault = (*info).si_addr() as usize;
-        let (base, len) = GUARDED.get();
-        let ours = (*info).si_code > 0 && fault >= base && fault - base < len;
-        let replaced = ours && {
+        let ranges = GUARDED.get();
+        let hit = ranges.iter().position(|(base, len)| fault >= *base && fault - *base < *len);
+        let hit = hit.filter(|_| (*info).si_code > 0);
+        let replaced = hit.is_some_and(|hit| {
+            let (base, len) = ranges[hit];
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-            libc::mmap(base as *mut libc::c_void, len, prot, flags, -1, 0) != libc::MAP_FAILED
-        };
-        if replaced {
-            TORN.set(true);
-        } else {
+            let replaced = libc::mmap(base as *mut libc::c_void, len, prot, flags, -1, 0) != libc::MAP_FAILED;
+            if replaced {
+                let mut torn = TORN.get();
+                torn[hit] = true;
+                TORN.set(torn);
+            }
+            replaced
+        });
+        if !replaced {
             if let Some(Some(old)) = OLD_SIGBUS.get() {
                 libc::sigaction(signal, &old.0, ptr::null_mut());
             } else {
