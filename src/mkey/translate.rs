@@ -2,8 +2,8 @@
 //! "Address Translation"; kernel `mlx5_ib odp.c:pagefault_single_data_segment` for indirect keys).
 //!
 //! [`resolve`] checks a request against its key and gives a [`Walk`] that yields pieces of memory in order. A walk
-//! holds one frame for each level of indirection and finds entries by binary search, so it needs no memory that a
-//! guest could grow and every piece costs little. A request may pass its own checks and still fail inside the walk, at
+//! holds one frame for each level of indirection and finds entries by binary search, so it needs no memory at all
+//! beyond itself and every piece costs little. A request may pass its own checks and still fail inside the walk, at
 //! a page that is not present or at a child key that forbids the access: the caller has then used the pieces before
 //! it, as hardware has.
 //!
@@ -142,6 +142,11 @@ pub struct Piece {
     pub order: KeyOrder,
 }
 
+/// Levels of indirect keys that a walk has room for; `max_indirection` may not be more.
+pub const MAX_INDIRECTION: u32 = 7;
+/// The indirect levels and the direct key below them.
+const MAX_LEVELS: usize = MAX_INDIRECTION as usize + 1;
+
 /// What the capabilities say about keys, looked up once when the device is initialized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeySpace {
@@ -167,7 +172,8 @@ impl KeySpace {
 
 /// Checks a request and prepares the walk to its memory.
 pub fn resolve<'a>(objects: &'a Objects, space: &KeySpace, request: &Request) -> Result<Walk<'a>, KeyError> {
-    let mut walk = Walk { objects, space: *space, request: *request, frames: Vec::new(), failed: false };
+    let mut walk =
+        Walk { objects, space: *space, request: *request, frames: [None; MAX_LEVELS], depth: 0, failed: false };
     if request.len > 0 {
         walk.enter(request.key, request.va, request.len, request.access)?;
     }
@@ -213,7 +219,9 @@ pub struct Walk<'a> {
     objects: &'a Objects,
     space: KeySpace,
     request: Request,
-    frames: Vec<Frame<'a>>,
+    /// The levels that are entered, `depth` of them.
+    frames: [Option<Frame<'a>>; MAX_LEVELS],
+    depth: usize,
     failed: bool,
 }
 
@@ -231,12 +239,13 @@ impl<'a> Walk<'a> {
         };
         if let Target::Key(key) = target {
             check(&key.context, va, len, access, &self.request)?;
-            let levels = self.frames.len() as u32 + 1;
+            let levels = self.depth as u32 + 1;
             if key.context.mode.is_indirect() && levels > self.space.max_indirection {
                 return Err(KeyError::TooDeep);
             }
         }
-        self.frames.push(Frame { target, va, left: len });
+        *self.frames.get_mut(self.depth).ok_or(KeyError::TooDeep)? = Some(Frame { target, va, left: len });
+        self.depth += 1;
         Ok(())
     }
 
@@ -304,9 +313,10 @@ impl<'a> Walk<'a> {
 
     fn advance(&mut self) -> Result<Option<Piece>, KeyError> {
         loop {
-            let Some(frame) = self.frames.last().copied() else { return Ok(None) };
+            let Some(innermost) = self.depth.checked_sub(1) else { return Ok(None) };
+            let Some(frame) = self.frames[innermost] else { return Ok(None) };
             if frame.left == 0 {
-                self.frames.pop();
+                self.depth = innermost;
                 continue;
             }
             let step = self.step(frame)?;
@@ -315,7 +325,7 @@ impl<'a> Walk<'a> {
                 Step::Down { len, .. } => len,
             };
             debug_assert!(taken > 0 && taken <= frame.left, "a step that goes nowhere or too far");
-            if let Some(frame) = self.frames.last_mut() {
+            if let Some(frame) = &mut self.frames[innermost] {
                 frame.left -= taken;
                 // The last byte of the address space may be the last byte of the frame.
                 frame.va = frame.va.wrapping_add(taken);

@@ -9,6 +9,9 @@ const DEVICE_MEMORY: u16 = 0xf;
 /// Where BAR0 has device memory.
 pub(super) const MEMIC_WINDOW: std::ops::Range<u64> = 0x100_0000..0x110_0000;
 
+/// Levels of indirect keys that a translation has room for.
+pub(super) const MAX_INDIRECTION: u32 = 7;
+
 /// General capability bits that make the driver query a type, and the type. A refused query fails the probe
 /// (kernel `fw.c:mlx5_query_hca_caps`).
 pub(super) static QUERIED: &[(&str, u16)] = &[
@@ -52,6 +55,9 @@ pub fn check(p: &Profile) -> Result<(), String> {
         return Err("net.link_speed above 100G can only be named with the extended fields that caps.general.pcam_reg \
                     announces"
             .into());
+    }
+    if p.cap(GENERAL, "max_indirection") > MAX_INDIRECTION.into() {
+        return Err(format!("caps.general.max_indirection must be {MAX_INDIRECTION} at most"));
     }
     if p.cap(DEVICE_MEMORY, "memic") != 0 {
         let start = p.cap(DEVICE_MEMORY, "memic_bar_start_addr");

@@ -149,6 +149,12 @@ fn contradictions_are_refused() {
     assert!(error(&["caps.dev_mem.memic_bar_start_addr=0xfffffffffffff000"]).contains("beyond"));
     assert!(error(&["caps.dev_mem.memic_bar_size=0x101000"]).contains("beyond"));
     assert!(error(&["caps.dev_mem.max_memic_size=0x101000"]).contains("max_memic_size"));
+    assert!(error(&["caps.general.max_indirection=8"]).contains("at most"));
+}
+
+#[test]
+fn keys_nest_as_deeply_as_a_translation_has_room_for() {
+    assert_eq!(consistency::MAX_INDIRECTION, crate::mkey::translate::MAX_INDIRECTION);
 }
 
 #[test]
