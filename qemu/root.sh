@@ -39,6 +39,10 @@ finish_root() {
     find "$dir/usr/share/doc" -mindepth 1 -maxdepth 1 -type d ! -name '*rdma*' ! -name '*verbs*' ! -name 'perftest' \
         -exec rm -rf {} +
     mkdir -p "$dir"/{dev,proc,sys,run,tmp,root,host,mnt,etc}
+    # rdma-core's own tests: Debian compresses the long ones, and Python does not import those.
+    find "$dir/usr/share/doc/rdma-core/tests" -name '*.py.gz' -exec gzip -d {} +
+    # Protocols that scapy has beside its core.
+    rm -rf "$dir"/usr/lib/python3/dist-packages/scapy/{contrib,modules,tools}
     chmod 1777 "$dir/tmp"
     chmod 700 "$dir/root"
 
@@ -57,11 +61,11 @@ finish_root() {
 
     python=$(find "$dir/usr/bin" -name 'python3.[0-9]*' -type f -printf '%f\n' | sort -V | tail -n1)
     [[ -n $python ]] || die "the guest root has no Python"
-    # The guest's own Python, started through the guest's own loader. Two processes of one thread each: its own
+    # The guest's own Python, started through the guest's own loader. Processes of one thread each: its own
     # worker processes would be started without the loader.
     say "compiling the guest's Python modules"
     local part pid pids=()
-    for part in "$dir/usr/lib/$python" "$dir/usr/lib/python3/dist-packages"; do
+    for part in "$dir/usr/lib/$python" "$dir/usr/lib/python3/dist-packages" "$dir/usr/share/doc/rdma-core/tests"; do
         PYTHONHOME=$dir/usr "$dir/usr/lib64/ld-linux-x86-64.so.2" --library-path "$lib" "$dir/usr/bin/$python" -I -S \
             -m compileall -q -j 1 --invalidation-mode unchecked-hash -s "$dir" -p / "$part" >/dev/null &
         pids+=($!)

@@ -21,8 +21,10 @@ ROOT_PACKAGES=(
     ethtool iproute2 iputils-ping kmod pciutils
     # RDMA user space: drivers, examples, benchmarks, Python bindings with rdma-core's own tests
     ibverbs-providers ibverbs-utils perftest python3-pyverbs rdma-core rdmacm-utils
-    # NVMe over RDMA
-    nvme-cli
+    # what those tests declare the device's structures with
+    python3-scapy
+    # NVMe over RDMA, and a file system on it
+    e2fsprogs nvme-cli
     # tools of people who debug drivers
     strace tcpdump
 )
