@@ -5,6 +5,7 @@
 
 pub mod checksum;
 pub mod layers;
+pub mod roce;
 pub mod segment;
 
 use std::fmt;
