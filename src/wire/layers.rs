@@ -4,6 +4,9 @@ use super::MAC_HEADER;
 
 /// VLAN tags that are looked behind at most.
 const MAX_VLANS: usize = 2;
+/// EtherTypes of VLAN tags.
+const CUSTOMER_TAG: u16 = 0x8100;
+const SERVICE_TAG: u16 = 0x88a8;
 /// IPv6 extension headers that are looked behind at most.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -25,9 +28,28 @@ pub enum L4 {
     Udp,
 }
 
+/// A VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Whether it is a service tag (IEEE 802.1ad) and not a customer's (802.1Q).
+    pub service: bool,
+    /// Priority, drop eligibility and VLAN.
+    pub tci: u16,
+}
+
 /// The headers of a frame. Offsets are from the start of the frame; every header lies inside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
+    /// VLAN tags, the outermost first.
+    pub tags: [Option<Tag>; MAX_VLANS],
+    /// EtherType behind the tags.
+    pub kind: u16,
+    /// What the network layer carries, by its IP protocol number; 0 without a network layer.
+    pub protocol: u8,
+    /// Where that begins; it may lie beyond the frame.
+    pub payload: usize,
+    /// Whether the packet is a fragment.
+    pub fragment: bool,
     /// Network layer and where it begins.
     pub l3: Option<(L3, usize)>,
     /// Transport layer and where it begins; absent behind fragments.
@@ -71,12 +93,14 @@ pub fn tcp_header(frame: &[u8], at: usize) -> usize {
 pub fn layers(frame: &[u8], whole: bool) -> Layers {
     let mut layers = Layers { end: frame.len(), ..Layers::default() };
     let (mut at, mut kind) = (MAC_HEADER, be16(frame, 12));
-    for _ in 0..MAX_VLANS {
-        if kind == 0x8100 || kind == 0x88a8 {
+    for tag in &mut layers.tags {
+        if (kind == CUSTOMER_TAG || kind == SERVICE_TAG) && at + 4 <= frame.len() {
+            *tag = Some(Tag { service: kind == SERVICE_TAG, tci: be16(frame, at) });
             kind = be16(frame, at + 2);
             at += 4;
         }
     }
+    layers.kind = kind;
     match kind {
         0x0800 => ipv4(frame, at, whole, &mut layers),
         0x86dd => ipv6(frame, at, whole, &mut layers),
@@ -99,14 +123,17 @@ fn ipv4(frame: &[u8], at: usize, whole: bool, layers: &mut Layers) {
     if whole {
         layers.end = at + total;
     }
-    let fragment = be16(frame, at + 6) & 0x3fff != 0;
-    if !fragment {
-        layers.l4 = transport(frame, frame[at + 9], at + header, layers.end);
+    layers.protocol = frame[at + 9];
+    layers.payload = at + header;
+    layers.fragment = be16(frame, at + 6) & 0x3fff != 0;
+    if !layers.fragment {
+        layers.l4 = transport(frame, layers.protocol, at + header, layers.end);
     }
 }
 
 fn ipv6(frame: &[u8], at: usize, whole: bool, layers: &mut Layers) {
     const HEADER: usize = 40;
+    const FRAGMENT: u8 = 44;
     if frame.get(at).is_none_or(|first| first >> 4 != 6) || at + HEADER > frame.len() {
         return;
     }
@@ -119,6 +146,7 @@ fn ipv6(frame: &[u8], at: usize, whole: bool, layers: &mut Layers) {
         layers.end = end;
     }
     let (mut next, mut offset) = (frame[at + 6], at + HEADER);
+    (layers.protocol, layers.payload) = (next, offset);
     for _ in 0..MAX_EXTENSIONS {
         // Hop-by-hop options, routing, destination options. A fragment's transport header cannot be relied on.
         if !matches!(next, 0 | 43 | 60) {
@@ -127,6 +155,14 @@ fn ipv6(frame: &[u8], at: usize, whole: bool, layers: &mut Layers) {
         let Some([following, len]) = frame.get(offset..).and_then(|rest| rest.first_chunk()) else { return };
         next = *following;
         offset += 8 + usize::from(*len) * 8;
+        (layers.protocol, layers.payload) = (next, offset);
+    }
+    if next == FRAGMENT {
+        layers.fragment = true;
+        if let Some(carried) = frame.get(offset) {
+            (layers.protocol, layers.payload) = (*carried, offset + 8);
+        }
+        return;
     }
     layers.l4 = transport(frame, next, offset, layers.end);
 }
@@ -175,15 +211,18 @@ pub(super) mod tests {
 
     #[test]
     fn headers_are_found_behind_tags_and_extensions() {
+        let place = |layers: Layers| (layers.l3, layers.l4, layers.end, layers.protocol);
         let frame = v4(6, &tcp(1, 0x10));
-        assert_eq!(layers(&frame, true), Layers { l3: Some((L3::V4, 14)), l4: Some((L4::Tcp, 34)), end: 54 });
+        assert_eq!(place(layers(&frame, true)), (Some((L3::V4, 14)), Some((L4::Tcp, 34)), 54, 6));
         let mut tagged = frame.clone();
-        tagged.splice(12..12, [0x88, 0xa8, 0, 1, 0x81, 0, 0, 2]);
-        assert_eq!(layers(&tagged, true).l4, Some((L4::Tcp, 42)));
+        tagged.splice(12..12, [0x88, 0xa8, 0, 1, 0x81, 0, 0xe0, 2]);
+        let found = layers(&tagged, true);
+        assert_eq!((found.l4, found.kind), (Some((L4::Tcp, 42)), 0x0800));
+        assert_eq!(found.tags, [Some(Tag { service: true, tci: 1 }), Some(Tag { service: false, tci: 0xe002 })]);
         let mut payload = vec![17, 0, 1, 2, 3, 4, 5, 6];
         payload.extend([0, 1, 0, 2, 0, 8, 0, 0]);
         let frame = v6(60, &payload);
-        assert_eq!(layers(&frame, true), Layers { l3: Some((L3::V6, 14)), l4: Some((L4::Udp, 62)), end: 70 });
+        assert_eq!(place(layers(&frame, true)), (Some((L3::V6, 14)), Some((L4::Udp, 62)), 70, 17));
     }
 
     #[test]
@@ -199,9 +238,12 @@ pub(super) mod tests {
         let mut fragment = frame.clone();
         fragment[20] = 0x20;
         assert_eq!((layers(&fragment, true).l3, layers(&fragment, true).l4), (Some((L3::V4, 14)), None));
+        assert!(layers(&fragment, true).fragment && layers(&fragment, true).protocol == 6);
         let mut padded = frame;
         padded.resize(60, 0);
         assert_eq!(layers(&padded, true).end, 54);
+        let fragment = layers(&v6(44, &[17, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 2, 0, 8, 0, 0]), true);
+        assert_eq!((fragment.l4, fragment.fragment, fragment.protocol), (None, true, 17));
     }
 
     #[test]

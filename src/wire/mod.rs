@@ -1,9 +1,10 @@
-//! What a port is connected to, and what the device must know of the frames that it sends: layers, checksums,
-//! segmentation.
+//! What a port is connected to, and what the device must know of the frames that it sends and receives: layers,
+//! checksums, segmentation, hashes.
 //!
 //! A frame is a slice of bytes from the destination address on, without frame check sequence.
 
 pub mod checksum;
+pub mod hash;
 pub mod layers;
 pub mod roce;
 pub mod segment;
@@ -21,6 +22,12 @@ pub trait Link: fmt::Debug {
     fn carrier(&self) -> bool;
     /// Takes a frame that the port sent.
     fn transmit(&mut self, frame: &[u8]);
+    /// Puts the next frame that came in into `frame`, in place of what is there; `false` if there is none. Frames that
+    /// are not fetched wait at the other end.
+    fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+        let _ = frame;
+        false
+    }
 }
 
 /// A link with a signal and nobody on it: frames leave the port and are gone.
