@@ -100,16 +100,41 @@ pub struct DeviceArgs {
     /// Set one key, laid over profile and file; may be repeated, the last one wins
     #[arg(short, long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
+    /// How doorbells reach the device: as messages, or in memory that the device polls, which keeps a processor busy
+    /// [default: trap]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub doorbells: Option<DoorbellsArg>,
+}
+
+/// `--doorbells`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DoorbellsArg {
+    /// Each doorbell is a message of the VMM; idle costs nothing
+    Trap,
+    /// The VMM maps the doorbell pages and the device polls them: fast, and busy while a VMM is attached
+    Poll,
+}
+
+impl From<DoorbellsArg> for config::Doorbells {
+    fn from(arg: DoorbellsArg) -> config::Doorbells {
+        match arg {
+            DoorbellsArg::Trap => config::Doorbells::Trap,
+            DoorbellsArg::Poll => config::Doorbells::Poll,
+        }
+    }
 }
 
 impl DeviceArgs {
+    /// Every `--set`, with what the other options stand for behind them.
+    pub fn all_sets(&self) -> Vec<String> {
+        let doorbells = self.doorbells.map(|arg| format!("doorbells={}", config::Doorbells::from(arg).name()));
+        self.sets.iter().cloned().chain(doorbells).collect()
+    }
+
     /// Reads and checks the configuration.
     pub fn load(&self) -> Result<Profile, ConfigError> {
-        let profile = config::load(&Sources {
-            profile: self.profile.clone(),
-            file: self.config.clone(),
-            sets: self.sets.clone(),
-        })?;
+        let profile =
+            config::load(&Sources { profile: self.profile.clone(), file: self.config.clone(), sets: self.all_sets() })?;
         for warning in profile.warnings() {
             log::warn!(target: "cx10::config", "{warning}");
         }

@@ -24,6 +24,27 @@ pub enum Strict {
     Enable,
 }
 
+/// How doorbells reach the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doorbells {
+    /// Each is a message of the VMM; waiting for one costs nothing.
+    #[default]
+    Trap,
+    /// The VMM maps the pages, and the device looks at them while a VMM is attached.
+    Poll,
+}
+
+impl Doorbells {
+    /// Value of the key `doorbells`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Doorbells::Trap => "trap",
+            Doorbells::Poll => "poll",
+        }
+    }
+}
+
 /// What to do with encoding 2 of `order_read_after_write`, which was "relaxed" once and is reserved now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

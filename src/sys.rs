@@ -51,6 +51,15 @@ pub fn memfd(name: &str, size: u64, sealed: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Gives the memory of a part of a file back: it reads zero again, for everybody who has it mapped.
+pub fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let as_offset = |value| libc::off_t::try_from(value).map_err(|_| errno(libc::EINVAL));
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: no pointers involved.
+    check(unsafe { libc::fallocate(fd.as_raw_fd(), mode, as_offset(offset)?, as_offset(len)?) })?;
+    Ok(())
+}
+
 /// Most descriptors taken from one receive call; what vfio-user clients offer at most.
 pub const MAX_FDS: usize = 16;
 

@@ -73,6 +73,7 @@ impl Rig {
         let memfd = ram();
         let mut rig = Rig { function, clock, sign_mailboxes: false, ram: MemoryMap::new(), memfd, token: 0, given: 0 };
         rig.plug_memory();
+        rig.function.vmm_attached();
         rig.enable();
         rig
     }

@@ -37,8 +37,8 @@ fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
     if let Some(config) = &args.device.config {
         add("--config", config);
     }
-    for set in &args.device.sets {
-        add("--set", set);
+    for set in args.device.all_sets() {
+        add("--set", &set);
     }
     if let Some(trace) = &args.record.trace {
         add("--trace", trace);

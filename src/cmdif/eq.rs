@@ -43,7 +43,9 @@ fn create_eq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let offset = u64::from(context.page_offset()) << shift.saturating_sub(6).min(63);
     let buffer = PageList::parse(input.pas(), shift, offset, (EQE_SIZE as u64) << log_size)?;
     let uar = ObjRef { kind: Kind::Uar, id: context.uar_page() };
-    let eqn = ctx.hca.objects.create(ctx.uid, EventQueue::new(context, bitmask, buffer), &[uar])?;
+    let mut eq = EventQueue::new(context, bitmask, buffer);
+    eq.set_polled(ctx.hca.polling.is_some());
+    let eqn = ctx.hca.objects.create(ctx.uid, eq, &[uar])?;
     let mut out = CreateEqOut::zeroed();
     out.set_eq_number(eqn);
     Ok(out.into_inner())

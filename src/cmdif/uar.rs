@@ -10,6 +10,9 @@ pub(super) const COMMANDS: &[Command] =
 
 fn alloc_uar(ctx: &mut Ctx<'_>, _input: &[u8]) -> Reply {
     let uar = ctx.hca.objects.create(ctx.uid, Uar::default(), &[])?;
+    if let Some(polling) = &ctx.hca.polling {
+        polling.clear_page(uar);
+    }
     let mut out = AllocUarOut::zeroed();
     out.set_uar(uar);
     Ok(out.into_inner())

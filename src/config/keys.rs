@@ -61,6 +61,11 @@ fn reads_as<T: TryFrom<String, Error = String>>(text: &str) -> Result<(), String
 /// All keys, by section.
 pub static KEYS: &[Key] = &[
     key(
+        "doorbells",
+        Rule::OneOf(&["trap", "poll"]),
+        "how doorbells come: as messages of the VMM, or in pages that the VMM maps and the device polls",
+    ),
+    key(
         "mkey.strict",
         Rule::OneOf(&["off", "create", "enable"]),
         "when keys without relaxed write ordering are refused: never, by CREATE_MKEY, or when a free key is enabled",

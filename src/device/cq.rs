@@ -3,6 +3,11 @@
 //! [`Hca::complete`] is the one way in: an entry is written with its owner bit last; the queue then decides whether
 //! its event is due. Events wait in [`CqEvents`], each queue at most once, until the function delivers them.
 //!
+//! Requests for events come by doorbell. Where doorbells are polled ([`super::poll`]) one may be overwritten; then the
+//! arm word of the doorbell record tells: it is a request unless it is the one that was seen last. A request has the
+//! sequence number of its event, so a word that is seen again asks for an event that is under way. What the word is
+//! before the first request cannot be told from a request, and is taken for one; the driver of the kernel marks it.
+//!
 //! The consumer index lives in the doorbell record and is read only when the ring looks full. A full ring, or one
 //! that cannot be written, is a CQ error: event type 4, and every later completion is dropped. The queue pairs that
 //! complete there are then to be put into error by whoever owns them; [`Completion::Dropped`] tells.
@@ -21,6 +26,9 @@ use crate::prm::values::{CqState, CqStatus, CqeOpcode, CqeSize};
 
 /// Bytes of a completion without what may precede it in a 128-byte entry.
 pub const CQE: usize = 64;
+/// What the kernel's driver writes to the arm word of a queue that is not armed yet: a sequence number that requests
+/// have only after two events (`cq.c:mlx5_create_cq`).
+const UNARMED: u32 = 2 << 28;
 /// Largest value of an index.
 pub const INDEX_MASK: u32 = 0xff_ffff;
 /// Timers that one portion of work looks at.
@@ -73,6 +81,13 @@ struct Arm {
     solicited: bool,
 }
 
+impl Arm {
+    /// The request that an arm word stands for.
+    fn of(word: u32) -> Arm {
+        Arm { ci: word & INDEX_MASK, solicited: word >> 24 & 1 != 0 }
+    }
+}
+
 /// Whether the event that was asked for is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
@@ -93,6 +108,10 @@ pub struct CompletionQueue {
     consumer: u32,
     status: CqStatus,
     arm: Option<Arm>,
+    /// The arm word that was seen last.
+    seen: Option<u32>,
+    /// Events made, as far as it matters.
+    events: u8,
     last_notified: u32,
     /// Producer index behind the last solicited completion.
     last_solicited: Option<u32>,
@@ -137,6 +156,8 @@ impl CompletionQueue {
             consumer: 0,
             status: CqStatus::OK,
             arm: None,
+            seen: None,
+            events: 0,
             last_notified: 0,
             last_solicited: None,
             unreported: 0,
@@ -367,6 +388,7 @@ impl CqEvents {
         if due == Due::Now {
             cq.arm = None;
             cq.last_notified = cq.producer;
+            cq.events = cq.events.saturating_add(1);
             cq.last_event_at = now;
             cq.unreported = 0;
             if !cq.event_waits {
@@ -409,14 +431,30 @@ impl Hca {
         self.raise(Event { event_type: EventType::CQ_ERROR.0, sub_type: 0, data, eqn: None });
     }
 
-    /// Asks for an event when a completion beyond `ci` exists. Returns whether the queue takes doorbells from `uar`.
-    pub fn arm_cq(&mut self, uar: u32, cqn: u32, ci: u32, solicited: bool, now: u64) -> bool {
+    /// Asks for an event as the arm word says. Returns whether the queue takes doorbells from `uar`.
+    pub fn arm_cq(&mut self, uar: u32, cqn: u32, word: u32, now: u64) -> bool {
         let Some(entry) = self.objects.cqs.get_mut(cqn).filter(|entry| entry.object.uar() == uar) else {
             return false;
         };
-        entry.object.arm = Some(Arm { ci: ci & INDEX_MASK, solicited });
+        entry.object.seen = Some(word);
+        entry.object.arm = Some(Arm::of(word));
         self.cq_events.schedule(cqn, &mut entry.object, now);
         true
+    }
+
+    /// Looks for a request in the arm word of a queue whose doorbell may have been overwritten.
+    pub fn look_at_arm(&mut self, cqn: u32, bus: &mut Bus, now: u64) {
+        let Some(entry) = self.objects.cqs.get_mut(cqn) else { return };
+        let cq = &mut entry.object;
+        let Some(at) = cq.record.checked_add(4) else { return };
+        // A record that cannot be read asks for nothing.
+        let Ok(word) = bus.load_dbrec(Stream::Cq(cqn), at) else { return };
+        if cq.seen == Some(word) || (word == UNARMED && cq.events < 2) {
+            return;
+        }
+        cq.seen = Some(word);
+        cq.arm = Some(Arm::of(word));
+        self.cq_events.schedule(cqn, cq, now);
     }
 
     /// Looks again whether a queue's event is due, after its moderation changed.

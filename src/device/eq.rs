@@ -3,6 +3,11 @@
 //! An entry is written with its owner byte last; then, if the queue is armed, its vector is signalled and the
 //! queue is no longer armed. Arming with a consumer index behind the producer signals at once, so no wake-up is
 //! lost.
+//!
+//! A queue whose doorbells are polled ([`super::poll`]) may miss what the driver wrote, and signals its vector with
+//! every entry, armed or not: an interrupt too many is legal. Its consumer index may be behind what the driver has
+//! taken. When it looks full, the event waits and the vector is signalled once more; the driver answers with its
+//! index. Only if that does not help for [`PATIENCE_NS`] it is overrun.
 
 use super::irq::Interrupts;
 use super::objects::Charged;
@@ -20,6 +25,9 @@ const STATE_FIRED: u32 = 0xa;
 const STATUS_WRITE_FAILURE: u32 = 0xa;
 const INDEX_MASK: u32 = 0xff_ffff;
 
+/// How long a polled queue may look full before it counts as overrun.
+pub const PATIENCE_NS: u64 = 200_000_000;
+
 /// What happened to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -27,6 +35,8 @@ pub enum Posted {
     Delivered,
     /// The queue was full; it is dead.
     Overrun,
+    /// The queue looks full, which may be out of date: the event is to be posted again later.
+    Full,
     /// The queue could not be written; it is dead.
     Unwritable,
     /// The queue was dead already.
@@ -47,6 +57,9 @@ pub struct EventQueue {
     consumer: u32,
     armed: bool,
     failed: bool,
+    polled: bool,
+    /// When it began to look full.
+    full_since: Option<u64>,
 }
 
 impl Charged for EventQueue {
@@ -61,7 +74,24 @@ impl EventQueue {
         let log_size = context.log_eq_size();
         let vector = context.intr();
         let armed = context.st() == STATE_ARMED;
-        EventQueue { context, event_bitmask, buffer, log_size, vector, producer: 0, consumer: 0, armed, failed: false }
+        EventQueue {
+            context,
+            event_bitmask,
+            buffer,
+            log_size,
+            vector,
+            producer: 0,
+            consumer: 0,
+            armed,
+            failed: false,
+            polled: false,
+            full_since: None,
+        }
+    }
+
+    /// Whether its doorbells are polled for, so that some may be missed.
+    pub fn set_polled(&mut self, polled: bool) {
+        self.polled = polled;
     }
 
     /// The UAR page that its doorbells come through.
@@ -102,11 +132,15 @@ impl EventQueue {
         data: &[u8; 28],
         bus: &mut Bus,
         irq: &mut Interrupts,
+        now: u64,
     ) -> Posted {
         if self.failed {
             return Posted::Dead;
         }
         if self.occupancy() >= 1 << self.log_size {
+            if self.polled && now.saturating_sub(*self.full_since.get_or_insert(now)) < PATIENCE_NS {
+                return Posted::Full;
+            }
             limited!(warn, target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
             self.failed = true;
             return Posted::Overrun;
@@ -127,16 +161,30 @@ impl EventQueue {
             return Posted::Unwritable;
         }
         self.producer = self.producer.wrapping_add(1) & INDEX_MASK;
-        if self.armed {
+        if self.armed || self.polled {
             self.armed = false;
             irq.raise(self.vector);
         }
         Posted::Delivered
     }
 
+    /// The driver may have armed the queue unseen: signals it if entries are not known to be taken.
+    pub fn nudge(&mut self, irq: &mut Interrupts) {
+        if self.polled && self.occupancy() != 0 {
+            irq.raise(self.vector);
+        }
+    }
+
     /// The driver moved its consumer index and perhaps armed the queue.
     pub fn doorbell(&mut self, ci: u32, arm: bool, irq: &mut Interrupts) {
-        self.consumer = ci & INDEX_MASK;
+        let ci = ci & INDEX_MASK;
+        // Polled registers are read in an order of their own, so an older index may come later.
+        if !self.polled || ci.wrapping_sub(self.consumer) & INDEX_MASK <= INDEX_MASK / 2 {
+            if ci != self.consumer {
+                self.full_since = None;
+            }
+            self.consumer = ci;
+        }
         if !arm {
             return;
         }

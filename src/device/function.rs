@@ -10,8 +10,10 @@ use super::hca::{Event, Hca, Phase};
 use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
 use super::irq::Interrupts;
 use super::memic;
+use super::poll::{Look, Polling, UarPages};
 use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
+use crate::config::Doorbells;
 use crate::dma::{Bus, Iova};
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
@@ -64,6 +66,10 @@ impl ResetKind {
 pub struct Progress {
     /// More work is ready now.
     pub more: bool,
+    /// There was something to do.
+    pub busy: bool,
+    /// Doorbells are polled for: work may become ready without any call.
+    pub polls: bool,
     /// After how many nanoseconds work becomes ready by itself.
     pub wait: Option<u64>,
 }
@@ -186,14 +192,25 @@ impl Function {
         summary
     }
 
-    /// A VMM attached.
+    /// A VMM attached. It gets doorbell pages of its own if they are to be polled: the VMM before may still have its
+    /// ones mapped.
     pub fn vmm_attached(&mut self) {
+        if self.hca.profile.doorbells == Doorbells::Poll {
+            self.hca.polling = match UarPages::new() {
+                Ok(pages) => Some(Box::new(Polling::new(pages))),
+                Err(error) => {
+                    log::error!(target: "cx10::uar", "no memory for polled doorbells, they are trapped: {error}");
+                    None
+                }
+            };
+        }
         self.summary.vmms += 1;
         self.trace.event(self.clock.now(), &TraceEvent::Vmm { change: "attached" });
     }
 
     /// The VMM is gone.
     pub fn vmm_gone(&mut self) {
+        self.hca.polling = None;
         self.trace.event(self.clock.now(), &TraceEvent::Vmm { change: "gone" });
         self.trace.flush();
     }
@@ -298,10 +315,10 @@ impl Function {
                     entry.object.doorbell(ci, arm, &mut self.irq);
                 }
             }
-            Doorbell::CqArm { cqn, solicited, ci, .. } => {
+            Doorbell::CqArm { cqn, word } => {
                 // The sequence number tells stale requests on links that reorder writes; here they come in order.
                 let now = self.clock.now();
-                if !self.hca.arm_cq(page, cqn, ci, solicited, now) && self.summary.unimplemented_doorbell("stray CQ") {
+                if !self.hca.arm_cq(page, cqn, word, now) && self.summary.unimplemented_doorbell("stray CQ") {
                     log::warn!(target: "cx10::uar", "UAR {page:#x}: CQ {cqn:#x} is not armed through this page");
                 }
             }
@@ -337,6 +354,13 @@ impl Function {
     /// Does a bounded portion of work.
     pub fn work(&mut self) -> Progress {
         let mut bytes = 0;
+        let now = self.clock.now();
+        let look = if self.config.memory_enabled() {
+            self.hca.poll_doorbells(&mut self.bus, &mut self.irq, now)
+        } else {
+            Look::default()
+        };
+        let mut busy = look.rung || self.is_ready();
         for _ in 0..COMMANDS_PER_PORTION {
             if self.command_doorbell == 0 || bytes >= COMMAND_BYTES_PER_PORTION {
                 break;
@@ -349,18 +373,30 @@ impl Function {
         self.hca.run_sends(&mut self.bus, self.clock.now());
         self.hca.run_flushes(&mut self.bus, self.clock.now());
         let timers = self.hca.expire_cq_timers(self.clock.now());
+        let mut blocked = false;
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
-            self.deliver(event);
+            busy = true;
+            if !self.deliver(event) {
+                // Later events wait behind it: they must not overtake it in its queue.
+                self.hca.put_back(event);
+                blocked = true;
+                break;
+            }
         }
+        let polling = self.hca.polling.as_ref().and_then(|polling| polling.next_deadline());
+        let deadline = [self.hca.cq_events.next_deadline(), polling].into_iter().flatten().min();
         Progress {
-            more: self.command_doorbell != 0
-                || timers
-                || self.hca.has_sends()
-                || !self.hca.flushes.is_empty()
-                || self.hca.has_events(),
-            wait: self.hca.cq_events.next_deadline().map(|at| at.saturating_sub(self.clock.now())),
+            more: look.more || timers || self.is_ready() || (self.hca.has_events() && !blocked),
+            busy,
+            polls: self.hca.polls(),
+            wait: deadline.map(|at| at.saturating_sub(self.clock.now())),
         }
+    }
+
+    /// Whether commands or queues have work.
+    fn is_ready(&self) -> bool {
+        self.command_doorbell != 0 || self.hca.has_sends() || !self.hca.flushes.is_empty()
     }
 
     /// Passes judgements on keys on to the trace and the summary.
@@ -473,7 +509,10 @@ impl Function {
         if let Some(eqn) = self.hca.queue_for(EVENT_COMMAND).filter(|eqn| before == Some(*eqn)) {
             let mut data = [0; 28];
             data[..4].copy_from_slice(&(1u32 << slot).to_be_bytes());
-            self.deliver(Event { event_type: EVENT_COMMAND, sub_type: 0, data, eqn: Some(eqn) });
+            let event = Event { event_type: EVENT_COMMAND, sub_type: 0, data, eqn: Some(eqn) };
+            if !self.deliver(event) {
+                self.hca.put_back(event);
+            }
         }
         if self.hca.queue_for(EVENT_PAGE_REQUEST).is_some() {
             if let Some(pages) = self.hca.objects.pages.request() {
@@ -486,26 +525,34 @@ impl Function {
         }
     }
 
-    fn deliver(&mut self, event: Event) {
+    /// Delivers an event; `false` if that has to be tried again later.
+    fn deliver(&mut self, event: Event) -> bool {
         let Some(eqn) = event.eqn.or_else(|| self.hca.queue_for(event.event_type)) else {
             self.hca.event_without_queue(&event);
-            return;
+            return true;
         };
         let Some(entry) = self.hca.objects.eqs.get_mut(eqn) else {
             self.hca.event_without_queue(&event);
-            return;
+            return true;
         };
-        let posted =
-            entry.object.post(eqn, event.event_type, event.sub_type, &event.data, &mut self.bus, &mut self.irq);
+        let now = self.clock.now();
+        let (event_type, sub_type) = (event.event_type, event.sub_type);
+        let posted = entry.object.post(eqn, event_type, sub_type, &event.data, &mut self.bus, &mut self.irq, now);
         match posted {
             Posted::Delivered => {
-                let (event_type, sub_type) = (event.event_type, event.sub_type);
                 self.trace.event(self.clock.now(), &TraceEvent::Eqe { eqn, event_type, sub_type });
             }
             Posted::Overrun => self.fail(Health::AsyncEqOverrun),
             Posted::Unwritable => self.fail(Health::EqError),
+            Posted::Full => {
+                if let Some(polling) = &mut self.hca.polling {
+                    polling.nudge(now);
+                }
+                return false;
+            }
             Posted::Dead => {}
         }
+        true
     }
 
     /// Internal error: the health buffer says so, commands are no longer served, and the interface shows as

@@ -9,6 +9,7 @@ use super::memic::DeviceMemory;
 use super::multicast;
 use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
+use super::poll::Polling;
 use super::port::{PORT_NUMBER, Port};
 use super::roce::RoceTable;
 use super::send::SendSchedule;
@@ -126,6 +127,8 @@ pub struct Hca {
     pub cq_events: CqEvents,
     /// Multicast groups.
     pub multicast: multicast::Groups,
+    /// Doorbell pages that are polled, if the VMM may map them.
+    pub polling: Option<Box<Polling>>,
     events: VecDeque<Event>,
     events_lost: u64,
     internal_error: bool,
@@ -168,6 +171,7 @@ impl Hca {
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             multicast: multicast::Groups::default(),
+            polling: None,
             events: VecDeque::new(),
             events_lost: 0,
             internal_error: false,
@@ -219,6 +223,9 @@ impl Hca {
         self.objects.clear();
         self.objects.pages.refund(self.multicast.memberships() * multicast::MEMBER_BYTES);
         self.multicast.clear();
+        if let Some(polling) = &mut self.polling {
+            polling.clear();
+        }
         self.forget_sends();
         self.flushes.clear();
     }
@@ -310,6 +317,11 @@ impl Hca {
         data.copy_from_slice(state.as_bytes());
         self.raise(Event { event_type: EventType::PORT_CHANGE.0, sub_type: sub_type.0, data, eqn: None });
         result
+    }
+
+    /// Puts an event back that cannot be delivered yet.
+    pub fn put_back(&mut self, event: Event) {
+        self.events.push_front(event);
     }
 
     /// The next event to deliver. Asynchronous events are few and go first.

@@ -22,6 +22,7 @@ pub mod objects;
 pub mod page_list;
 pub mod pages;
 pub mod pd;
+pub mod poll;
 pub mod port;
 pub mod port_counters;
 pub mod qp;

@@ -107,6 +107,11 @@ impl<T> Table<T> {
         self.entries.iter_mut().map(|(id, entry)| (*id, entry))
     }
 
+    /// The first object whose number is at least `id`.
+    pub fn next_from(&self, id: u32) -> Option<(u32, &Entry<T>)> {
+        self.entries.range(id..).next().map(|(id, entry)| (*id, entry))
+    }
+
     /// The next free number. Numbers are reused as late as possible, so that a stale number is noticed.
     fn free_id(&self) -> Option<u32> {
         if self.entries.len() >= self.max as usize {
@@ -275,6 +280,7 @@ impl Objects {
         }
         let entry = Entry { object, uid, refs: 0, deps: deps.to_vec(), charged };
         T::table_mut(self).entries.insert(id, entry);
+        self.use_uars(ObjRef { kind: T::KIND, id }, deps);
         *self.owned.entry(uid).or_default() += 1;
         Ok(())
     }
@@ -314,6 +320,7 @@ impl Objects {
         }
         let entry =
             T::table_mut(self).entries.remove(&id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
+        self.leave_uars(ObjRef { kind: T::KIND, id }, &entry.deps);
         self.release(&entry.deps);
         self.pages.refund(entry.charged);
         if let Some(owned) = self.owned.get_mut(&entry.uid) {
@@ -333,6 +340,8 @@ impl Objects {
             Some(entry) => std::mem::replace(&mut entry.deps, deps.to_vec()),
             None => deps.to_vec(),
         };
+        self.leave_uars(ObjRef { kind: T::KIND, id }, &old);
+        self.use_uars(ObjRef { kind: T::KIND, id }, deps);
         self.release(&old);
         Ok(())
     }
@@ -350,6 +359,23 @@ impl Objects {
             entry.charged = new;
         }
         Ok(())
+    }
+
+    /// Notes that the doorbells of `user` come through the UAR page among `deps`.
+    fn use_uars(&mut self, user: ObjRef, deps: &[ObjRef]) {
+        for page in deps.iter().filter(|dep| dep.kind == Kind::Uar) {
+            if let Some(entry) = self.uars.get_mut(page.id) {
+                entry.object.users.insert(user);
+            }
+        }
+    }
+
+    fn leave_uars(&mut self, user: ObjRef, deps: &[ObjRef]) {
+        for page in deps.iter().filter(|dep| dep.kind == Kind::Uar) {
+            if let Some(entry) = self.uars.get_mut(page.id) {
+                entry.object.users.remove(&user);
+            }
+        }
     }
 
     /// Counts one more user of each of `deps`, or of none if one is missing.

@@ -1,10 +1,20 @@
 //! User access regions: the doorbell pages of BAR 0 (PRM "User Access Region"; kernel `drivers/.../uar.c`,
 //! `include/linux/mlx5/{cq,doorbell}.h`).
 //!
-//! A page decodes to [`Doorbell`]s; what they do belongs to the queues.
+//! A page decodes to [`Doorbell`]s; what they do belongs to the queues. How a doorbell comes, as a message or in memory
+//! that is polled ([`super::poll`]), makes no difference to them.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use super::objects::{Kind, ObjRef};
 
 /// Bytes of one page.
 pub const PAGE: u64 = 4096;
+/// The first page that is given out; those before hold registers and the MSI-X structures.
+pub const FIRST: u32 = 16;
+/// Offset in BAR 0 of the first byte behind all pages.
+pub const END: u64 = 4096 * PAGE;
 
 const CQ_ARM: u64 = 0x20;
 const EQ_ARM: u64 = 0x40;
@@ -14,14 +24,84 @@ const BLUE_FLAME: u64 = 0x800;
 /// A BlueFlame burst carries at least one 64-byte work queue basic block.
 const WQEBB: usize = 64;
 
-/// A user access region, allocated by its owner.
+/// Offsets of the registers of a page.
+pub const REGISTERS: [u64; 11] = [CQ_ARM, EQ_ARM, EQ_UPDATE, 0x800, 0x900, 0xa00, 0xb00, 0xc00, 0xd00, 0xe00, 0xf00];
+
+/// What a register is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Event queues.
+    Eq,
+    /// Completion queues.
+    Cq,
+    /// Queue pairs and send queues.
+    Send,
+}
+
+impl Class {
+    fn users(self) -> RangeInclusive<ObjRef> {
+        let range = |first, last| ObjRef { kind: first, id: 0 }..=ObjRef { kind: last, id: u32::MAX };
+        match self {
+            Class::Eq => range(Kind::Eq, Kind::Eq),
+            Class::Cq => range(Kind::Cq, Kind::Cq),
+            // Objects of the kinds between these have no doorbells.
+            Class::Send => range(Kind::Qp, Kind::Sq),
+        }
+    }
+}
+
+/// A look at every user of a class, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pass {
+    /// The users from here on are left; `None` if no pass is under way.
+    from: Option<ObjRef>,
+    /// The register was written again meanwhile.
+    again: bool,
+}
+
+/// A user access region, allocated by its owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uar {
     /// Halves of doorbells that came through this page: those of other owners must not complete them.
     pub halves: Partial,
+    /// The queues whose doorbells come through this page.
+    pub users: BTreeSet<ObjRef>,
+    cqs: Pass,
+    sends: Pass,
 }
 
 impl super::objects::Charged for Uar {}
+
+impl Uar {
+    /// Whether only one queue of `class` uses the page.
+    pub fn is_alone(&self, class: Class) -> bool {
+        self.users.range(class.users()).nth(1).is_none()
+    }
+
+    /// Begins a pass over the users of `class`. Whether none of any class was under way before.
+    pub fn begin_pass(&mut self, class: Class) -> bool {
+        let idle = self.cqs.from.is_none() && self.sends.from.is_none();
+        let pass = if class == Class::Cq { &mut self.cqs } else { &mut self.sends };
+        match pass.from {
+            Some(_) => pass.again = true,
+            None => pass.from = Some(*class.users().start()),
+        }
+        idle
+    }
+
+    /// The next queue to look at, and whether passes are still under way.
+    pub fn next_of_pass(&mut self) -> (Option<ObjRef>, bool) {
+        let class = if self.cqs.from.is_some() { Class::Cq } else { Class::Send };
+        let pass = if class == Class::Cq { &mut self.cqs } else { &mut self.sends };
+        let Some(from) = pass.from else { return (None, false) };
+        let user = self.users.range(from..=*class.users().end()).next().copied();
+        pass.from = match user {
+            Some(user) => Some(ObjRef { id: user.id.saturating_add(1), ..user }),
+            None => std::mem::take(&mut pass.again).then_some(*class.users().start()),
+        };
+        (user, self.cqs.from.is_some() || self.sends.from.is_some())
+    }
+}
 
 /// A decoded doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +110,8 @@ pub enum Doorbell {
     CqArm {
         /// The CQ.
         cqn: u32,
-        /// Sequence number of the request, 2 bits.
-        sn: u8,
-        /// Only solicited completions and errors.
-        solicited: bool,
-        /// Consumer index the request was made at, 24 bits.
-        ci: u32,
+        /// The request, as it also stands in the doorbell record.
+        word: u32,
     },
     /// Moves the consumer index of an EQ and perhaps arms it.
     Eq {
@@ -55,6 +131,17 @@ pub enum Doorbell {
         /// Whether the store carried at least the WQE's first basic block (BlueFlame).
         blue_flame: bool,
     },
+}
+
+impl Doorbell {
+    /// What it is about.
+    pub fn class(self) -> Class {
+        match self {
+            Doorbell::CqArm { .. } => Class::Cq,
+            Doorbell::Eq { .. } => Class::Eq,
+            Doorbell::Send { .. } => Class::Send,
+        }
+    }
 }
 
 /// The half of a CQ arm doorbell that came as its own 32-bit store.
@@ -81,7 +168,7 @@ pub fn decode(offset: u64, data: &[u8], partial: &mut Partial) -> Option<Doorbel
             }
         },
         0x24 => partial.cq_arm.take().map(|half| cq_arm(half, first)),
-        EQ_ARM | EQ_UPDATE => Some(Doorbell::Eq { eqn: first >> 24, ci: first & 0xff_ffff, arm: offset == EQ_ARM }),
+        EQ_ARM | EQ_UPDATE => Some(eq(first, offset == EQ_ARM)),
         BLUE_FLAME..PAGE if offset % 8 == 0 => match word(data, 1) {
             Some(second) => Some(send(first, second, data.len() >= WQEBB)),
             None => {
@@ -94,13 +181,22 @@ pub fn decode(offset: u64, data: &[u8], partial: &mut Partial) -> Option<Doorbel
     }
 }
 
-fn cq_arm(first: u32, second: u32) -> Doorbell {
-    Doorbell::CqArm {
-        cqn: second & 0xff_ffff,
-        sn: (first >> 28 & 3) as u8,
-        solicited: first >> 24 & 1 != 0,
-        ci: first & 0xff_ffff,
+/// Decodes what was found in one of the [`REGISTERS`].
+pub fn polled(register: u64, bytes: [u8; 8]) -> Doorbell {
+    let [first, second] = [0, 4].map(|at| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
+    match register {
+        CQ_ARM => cq_arm(first, second),
+        EQ_ARM | EQ_UPDATE => eq(first, register == EQ_ARM),
+        _ => send(first, second, false),
     }
+}
+
+fn cq_arm(first: u32, second: u32) -> Doorbell {
+    Doorbell::CqArm { cqn: second & 0xff_ffff, word: first }
+}
+
+fn eq(word: u32, arm: bool) -> Doorbell {
+    Doorbell::Eq { eqn: word >> 24, ci: word & 0xff_ffff, arm }
 }
 
 fn send(first: u32, second: u32, blue_flame: bool) -> Doorbell {
@@ -113,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_cq_arm_is_decoded_whole_and_in_halves() {
-        let expected = Doorbell::CqArm { cqn: 0x1234, sn: 2, solicited: true, ci: 0xabcd };
+        let expected = Doorbell::CqArm { cqn: 0x1234, word: 0x2100_abcd };
         let bytes = [0x21, 0x00, 0xab, 0xcd, 0x00, 0x00, 0x12, 0x34];
         let mut partial = Partial::default();
         assert_eq!(decode(0x20, &bytes, &mut partial), Some(expected));

@@ -9,7 +9,7 @@ pub mod caps;
 mod consistency;
 
 use crate::config::{
-    ConfigError, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources,
+    ConfigError, Doorbells, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources,
     layers::{self, Entries},
 };
 use caps::AREA;
@@ -37,6 +37,7 @@ struct Areas {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sections {
+    doorbells: Doorbells,
     mkey: MkeyConfig,
     pci: PciConfig,
     firmware: FirmwareConfig,
@@ -51,6 +52,8 @@ pub struct Profile {
     pub name: String,
     /// One line for lists.
     pub description: String,
+    /// How doorbells reach the device.
+    pub doorbells: Doorbells,
     /// Ordering policy for keys.
     pub mkey: MkeyConfig,
     /// PCI function.
@@ -110,6 +113,7 @@ impl Profile {
         let profile = Profile {
             name,
             description,
+            doorbells: sections.doorbells,
             mkey: sections.mkey,
             pci: sections.pci,
             firmware: sections.firmware,
@@ -205,10 +209,13 @@ fn toml_key(key: &str) -> String {
 fn plain_sections(entries: &Entries) -> toml::Table {
     let mut root = toml::Table::new();
     for (path, entry) in entries {
-        let Some((section, key)) = path.split_once('.') else { continue };
         if caps::is_cap_path(path) {
             continue;
         }
+        let Some((section, key)) = path.split_once('.') else {
+            root.insert(path.clone(), entry.value.clone());
+            continue;
+        };
         let table = root.entry(section).or_insert_with(|| toml::Table::new().into());
         if let Some(table) = table.as_table_mut() {
             table.insert(key.to_string(), entry.value.clone());

@@ -241,6 +241,21 @@ impl Mapping {
         self.guard(|| unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Acquire))
     }
 
+    /// Loads eight aligned bytes, native byte order, such that later loads see what was stored before them.
+    pub fn load_acquire_u64(&self, offset: u64) -> Result<u64, AccessError> {
+        let at = self.word(offset, 8)?;
+        // SAFETY: bounds and alignment checked.
+        self.guard(|| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire))
+    }
+
+    /// Exchanges eight aligned bytes, native byte order, and returns the previous value; later loads see what was
+    /// stored before it.
+    pub fn swap_u64(&self, offset: u64, value: u64) -> Result<u64, AccessError> {
+        let at = self.writable_word(offset, 8)?;
+        // SAFETY: bounds, protection and alignment checked.
+        self.guard(|| unsafe { AtomicU64::from_ptr(at.cast()) }.swap(value, Ordering::AcqRel))
+    }
+
     /// Compares and exchanges eight aligned bytes, native byte order; returns the previous value.
     pub fn compare_exchange_u64(&self, offset: u64, current: u64, new: u64) -> Result<u64, AccessError> {
         let at = self.writable_word(offset, 8)?;

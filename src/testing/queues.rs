@@ -24,6 +24,13 @@ pub struct Eq {
     next: u32,
 }
 
+impl Eq {
+    /// What its doorbells carry: the queue, and the index behind what was taken.
+    pub fn word(&self) -> u32 {
+        self.eqn << 24 | self.next & 0xff_ffff
+    }
+}
+
 /// A running HCA with queues.
 pub struct QueueRig {
     rig: Rig,
@@ -117,9 +124,8 @@ impl QueueRig {
 
     /// Arms an event queue at what was taken from it.
     pub fn arm_eq(&mut self, eq: &Eq) {
-        let word = eq.eqn << 24 | eq.next & 0xff_ffff;
         let offset = u64::from(self.uar) * 4096 + 0x40;
-        self.rig.function.bar_write(offset, &word.to_be_bytes());
+        self.rig.function.bar_write(offset, &eq.word().to_be_bytes());
     }
 
     /// Takes the next event, if there is one.

@@ -105,6 +105,15 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Lets the client map `area` of BAR0, which lies at its offset in `file`.
+    pub fn map_bar0(&mut self, area: SparseArea, file: Arc<OwnedFd>) {
+        if let Some(bar) = self.regions.get_mut(region::BAR0 as usize) {
+            bar.flags |= RegionFlags::MMAP;
+            bar.areas.push(area);
+            bar.mmap_fd = Some(file);
+        }
+    }
+
     /// A PCI device with 4096 bytes of configuration space, one trapped BAR0 and `msix` MSI-X vectors.
     pub fn pci(bar0: u64, msix: u32) -> Layout {
         let rw = RegionFlags::READ | RegionFlags::WRITE;

@@ -158,6 +158,11 @@ impl Server {
         self.log.say(now, level, format_args!("{gone}"));
     }
 
+    /// Changes what the next client sees. To be called before its first message is handled.
+    pub fn set_layout(&mut self, layout: Layout) {
+        self.layout = layout;
+    }
+
     /// What has happened so far.
     pub fn stats(&self) -> Stats {
         self.stats

@@ -222,6 +222,6 @@ impl Device for Toy {
             let left = (self.busy as u32).to_le_bytes();
             self.bar[BUSY as usize..][..4].copy_from_slice(&left);
         }
-        Work { more: self.busy > 0, next_deadline: self.deadline }
+        Work { more: self.busy > 0, next_deadline: self.deadline, ..Work::default() }
     }
 }

@@ -158,7 +158,7 @@ fn a_profile_without_everything_is_refused() {
     let path = dir.file("p.toml", "[mkey]\nstrict = \"off\"\n");
     let error = load(&Sources { profile: Some(path.display().to_string()), ..Sources::default() }).unwrap_err();
     let error = error.to_string();
-    assert!(error.contains("does not set `mkey.exempt`, `mkey.require_read`, `mkey.raw_encoding_2` and "), "{error}");
+    assert!(error.contains("does not set `doorbells`, `mkey.exempt`, `mkey.require_read` and "), "{error}");
     assert!(error.contains("inherits = \"connectx10-c2c\""));
 }
 
