@@ -9,6 +9,7 @@
 //! taken. When it looks full, the event waits and the vector is signalled once more; the driver answers with its
 //! index. Only if that does not help for [`PATIENCE_NS`] it is overrun.
 
+use super::hca::Event;
 use super::irq::Interrupts;
 use super::objects::Charged;
 use super::page_list::PageList;
@@ -123,17 +124,8 @@ impl EventQueue {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// Writes an event of `event_type` with its 28 bytes of data, and signals the vector if armed.
-    pub fn post(
-        &mut self,
-        eqn: u32,
-        event_type: u8,
-        sub_type: u8,
-        data: &[u8; 28],
-        bus: &mut Bus,
-        irq: &mut Interrupts,
-        now: u64,
-    ) -> Posted {
+    /// Writes an event, and signals the vector if armed.
+    pub fn post(&mut self, eqn: u32, event: &Event, bus: &mut Bus, irq: &mut Interrupts, now: u64) -> Posted {
         if self.failed {
             return Posted::Dead;
         }
@@ -141,15 +133,15 @@ impl EventQueue {
             if self.polled && now.saturating_sub(*self.full_since.get_or_insert(now)) < PATIENCE_NS {
                 return Posted::Full;
             }
-            limited!(warn, target: "cx10::eq", "eqn={eqn:#x}: full, event {event_type:#x} is lost");
+            limited!(warn, target: "cx10::eq", "eqn={eqn:#x}: full, event {:#x} is lost", event.event_type);
             self.failed = true;
             return Posted::Overrun;
         }
         let slot = u64::from(self.producer & ((1 << self.log_size) - 1));
         let mut eqe = [0; EQE_SIZE];
-        eqe[1] = event_type;
-        eqe[3] = sub_type;
-        eqe[0x20..0x3c].copy_from_slice(data);
+        eqe[1] = event.event_type;
+        eqe[3] = event.sub_type;
+        eqe[0x20..0x3c].copy_from_slice(&event.data);
         eqe[0x3f] = (self.producer >> self.log_size & 1) as u8;
         let stored = match self.buffer.entry(slot * EQE_SIZE as u64, EQE_SIZE as u64) {
             Some(at) => bus.publish(StoreClass::Eqe, Stream::Eq(eqn), at, &eqe).is_ok(),

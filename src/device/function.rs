@@ -536,10 +536,10 @@ impl Function {
             return true;
         };
         let now = self.clock.now();
-        let (event_type, sub_type) = (event.event_type, event.sub_type);
-        let posted = entry.object.post(eqn, event_type, sub_type, &event.data, &mut self.bus, &mut self.irq, now);
+        let posted = entry.object.post(eqn, &event, &mut self.bus, &mut self.irq, now);
         match posted {
             Posted::Delivered => {
+                let (event_type, sub_type) = (event.event_type, event.sub_type);
                 self.trace.event(self.clock.now(), &TraceEvent::Eqe { eqn, event_type, sub_type });
             }
             Posted::Overrun => self.fail(Health::AsyncEqOverrun),
