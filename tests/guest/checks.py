@@ -1,55 +1,15 @@
-"""Checks that run inside the guest, all in one boot; started by tests/guest.rs through `cx10 run`.
-
-Prints one JSON line for each check: {"check": name, "ok": bool, "detail": text, "seconds": number}, and at the end
-{"done": number of checks}. The exit status is 1 if one failed. A check is a function whose name says the claim; it
-fails by raising.
-"""
+"""Checks of the driver's life, all in one boot; started by tests/guest.rs through `cx10 run`, see harness.py."""
 
 import glob
 import json
 import os
 import re
-import subprocess
 import sys
-import time
-import traceback
+
+from harness import LogIsQuiet, check, main, read, run, wait, write
 
 VENDOR, DEVICE = "0x15b3", "0x2101"
 DRIVER = "/sys/bus/pci/drivers/mlx5_core"
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def read(path):
-    with open(path, encoding="utf-8", errors="replace") as f:
-        return f.read().strip()
-
-
-def write(path, text):
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
-
-
-def run(*argv, ok=True):
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
-    if ok and done.returncode:
-        raise AssertionError(f"{' '.join(argv)}: status {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def wait(what, condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(0.05)
 
 
 def function():
@@ -96,30 +56,6 @@ def unbind():
 def bind():
     write(DRIVER + "/bind", function())
     assert bound()
-
-
-def allowed():
-    """kernel-log.allow as one regular expression; the host applies it once more to the whole run."""
-    with open("kernel-log.allow", encoding="utf-8") as f:
-        patterns = [line.rstrip("\n") for line in f if line.strip() and not line.startswith("#")]
-    return re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
-
-
-def kernel_log():
-    return [line for line in run("dmesg", "--notime", "--level=emerg,alert,crit,err,warn").splitlines() if line]
-
-
-class LogIsQuiet:
-    """No new kernel message of level warning or worse, but for the allowed ones."""
-
-    def __enter__(self):
-        self.before = len(kernel_log())
-
-    def __exit__(self, kind, *_):
-        if kind is None:
-            pattern = allowed()
-            new = [line for line in kernel_log()[self.before :] if not pattern.fullmatch(line)]
-            assert not new, "the kernel says: " + "; ".join(new[:5])
 
 
 def address(net, suffix):
@@ -271,24 +207,5 @@ def the_last_unbind_is_clean():
         unbind()
 
 
-def main():
-    failed = 0
-    wanted = sys.argv[1:]
-    checks = [c for c in CHECKS if not wanted or any(word in c.__name__ for word in wanted)]
-    for function_ in checks:
-        start = time.monotonic()
-        try:
-            function_()
-            ok, detail = True, ""
-        except Exception as error:  # pylint: disable=broad-except
-            ok, failed = False, failed + 1
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            detail = f"{type(error).__name__}: {error} (line {where.lineno}: {where.line})"
-        seconds = round(time.monotonic() - start, 1)
-        print(json.dumps({"check": function_.__name__, "ok": ok, "detail": detail, "seconds": seconds}), flush=True)
-    print(json.dumps({"done": len(checks)}), flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
