@@ -141,7 +141,8 @@ fn destroy_qp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     if ctx.hca.objects.get::<QueuePair>(ctx.uid, qpn)?.groups != 0 {
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::ATTACHED));
     }
-    ctx.hca.objects.destroy::<QueuePair>(ctx.uid, qpn)?;
+    let qp = ctx.hca.objects.destroy::<QueuePair>(ctx.uid, qpn)?;
+    ctx.hca.forget_qp_timer(qpn, qp.flow.timer);
     done()
 }
 
@@ -205,22 +206,27 @@ fn enter(ctx: &mut Ctx<'_>, qpn: u32, state: State, context: Qpc<Vec<u8>>) -> Re
         ctx.hca.objects.depend::<QueuePair>(ctx.uid, qpn, &deps)?;
     }
     let qp = ctx.hca.objects.get_mut::<QueuePair>(ctx.uid, qpn)?;
-    log::debug!(target: "cx10::qp", "qpn={qpn:#x}: {:?} -> {state:?}", qp.state());
+    let from = qp.state();
+    log::debug!(target: "cx10::qp", "qpn={qpn:#x}: {from:?} -> {state:?}");
     qp.enter(state, context);
+    match (from, state) {
+        (_, State::Rst) => {
+            let timer = qp.flow.timer.take();
+            ctx.hca.forget_qp_timer(qpn, timer);
+        }
+        (State::Rst | State::Err, State::Err) => {}
+        (_, State::Err) => ctx.hca.qp_in_error(qpn),
+        (_, State::Rts) => ctx.hca.schedule_qp(qpn),
+        _ => {}
+    }
     Ok(())
 }
 
 fn to_error(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let qpn = Qp2errIn::new(input)?.qpn();
     let qp = ctx.hca.objects.get::<QueuePair>(ctx.uid, qpn)?;
-    let (from, next) = (qp.state(), next_state(qp, Step::ToErr)?);
-    let context = qp.context.clone();
-    // An XRC target takes from whichever queue a request names; it has no last entry of its own.
-    let shared = QpRqType(context.rq_type() as u8) == QpRqType::SRQ_RQ && qp.service() != Service::Xrc;
+    let (next, context) = (next_state(qp, Step::ToErr)?, qp.context.clone());
     enter(ctx, qpn, next, context)?;
-    if shared && !matches!(from, State::Rst | State::Err) {
-        ctx.hca.last_wqe_reached(qpn);
-    }
     done()
 }
 

@@ -322,9 +322,9 @@ impl Function {
                     log::warn!(target: "cx10::uar", "UAR {page:#x}: CQ {cqn:#x} is not armed through this page");
                 }
             }
-            Doorbell::Send { qpn, .. } if self.hca.ring_sq(page, qpn) => {}
+            Doorbell::Send { qpn, .. } if self.hca.ring_qp(page, qpn) || self.hca.ring_sq(page, qpn) => {}
             Doorbell::Send { .. } => {
-                // Queue pairs are stored, not run: said once, never answered.
+                // Nobody there takes it: said once, never answered.
                 if self.summary.unimplemented_doorbell("send queue") {
                     log::warn!(target: "cx10::uar", "send doorbell through UAR {page:#x} is not served: {doorbell:?}");
                 }
@@ -371,6 +371,8 @@ impl Function {
             self.judged_keys();
         }
         self.hca.run_sends(&mut self.bus, self.clock.now());
+        self.hca.run_rdma(&mut self.bus, self.clock.now());
+        self.judged_keys();
         self.hca.run_flushes(&mut self.bus, self.clock.now());
         let timers = self.hca.expire_cq_timers(self.clock.now());
         let mut blocked = false;
@@ -385,7 +387,8 @@ impl Function {
             }
         }
         let polling = self.hca.polling.as_ref().and_then(|polling| polling.next_deadline());
-        let deadline = [self.hca.cq_events.next_deadline(), polling].into_iter().flatten().min();
+        let rdma = self.hca.rdma.next_deadline();
+        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma].into_iter().flatten().min();
         Progress {
             more: look.more || timers || self.is_ready() || (self.hca.has_events() && !blocked),
             busy,
@@ -396,7 +399,7 @@ impl Function {
 
     /// Whether commands or queues have work.
     fn is_ready(&self) -> bool {
-        self.command_doorbell != 0 || self.hca.has_sends() || !self.hca.flushes.is_empty()
+        self.command_doorbell != 0 || self.hca.has_sends() || self.hca.rdma.is_ready() || !self.hca.flushes.is_empty()
     }
 
     /// Passes judgements on keys on to the trace and the summary.

@@ -11,6 +11,7 @@ use super::objects::{Kind, Objects};
 use super::pages::{Demand, Pages};
 use super::poll::Polling;
 use super::port::{PORT_NUMBER, Port};
+use super::rdma;
 use super::roce::RoceTable;
 use super::send::SendSchedule;
 use super::steering::Roots;
@@ -111,6 +112,8 @@ pub struct Hca {
     pub sends: SendSchedule,
     /// Receive queues in error with entries to flush.
     pub flushes: FlushSchedule,
+    /// Queue pairs that have work.
+    pub rdma: rdma::Schedule,
     /// What the port is connected to.
     pub link: Box<dyn Link>,
     /// Text of the node description register.
@@ -158,6 +161,7 @@ impl Hca {
             roots: Roots::default(),
             sends: SendSchedule::default(),
             flushes: FlushSchedule::default(),
+            rdma: rdma::Schedule::default(),
             link: Box::new(NotConnected),
             caps,
             issi: 0,
@@ -228,6 +232,7 @@ impl Hca {
         }
         self.forget_sends();
         self.flushes.clear();
+        self.rdma.clear();
     }
 
     /// Counts, logs and traces a judgement on a key.
@@ -280,6 +285,7 @@ impl Hca {
         self.internal_error = true;
         self.forget_sends();
         self.flushes.clear();
+        self.rdma.clear();
     }
 
     /// Whether `uid` names a user context.

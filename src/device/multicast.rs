@@ -54,6 +54,11 @@ impl Groups {
         removed
     }
 
+    /// The first member of a group with at least this number.
+    pub fn next_member(&self, gid: &Gid, from: u32) -> Option<u32> {
+        self.0.get(gid)?.range(from..).next().copied()
+    }
+
     /// The queue pairs of a group, in the order of their numbers.
     pub fn members(&self, gid: &Gid) -> impl Iterator<Item = u32> {
         self.0.get(gid).into_iter().flatten().copied()

@@ -201,7 +201,7 @@ impl Hca {
                 entry.map(|entry| entry.object.doorbell(ci, arm, irq)).is_some()
             }
             Doorbell::CqArm { cqn, word } => self.arm_cq(page, cqn, word, now),
-            Doorbell::Send { qpn, .. } => self.ring_sq(page, qpn),
+            Doorbell::Send { qpn, .. } => self.ring_qp(page, qpn) || self.ring_sq(page, qpn),
         };
         log::trace!(target: LOG, "UAR {page:#x}: {doorbell:?}");
         let class = doorbell.class();
@@ -224,6 +224,9 @@ impl Hca {
         }
         match user {
             Some(ObjRef { kind: Kind::Cq, id }) => self.look_at_arm(id, bus, now),
+            Some(ObjRef { kind: Kind::Qp, id }) => {
+                self.ring_qp(page, id);
+            }
             Some(ObjRef { id, .. }) => {
                 self.ring_sq(page, id);
             }

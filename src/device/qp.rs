@@ -1,12 +1,13 @@
 //! Queue pairs: their state machine, what each command takes from the context, and where their entries are (PRM
 //! "Queue Pair Context", "QP State Transition Commands"; kernel `drivers/infiniband/hw/mlx5/qp.c`, `qpc.c`).
 //!
-//! Every field that the driver writes is kept; QUERY_QP returns it. Queues are not run: nothing here fetches an
-//! entry or completes one.
+//! Every field that the driver writes is kept; QUERY_QP returns it. Queues are run by [`super::rdma`].
 
 use super::hca::{Event, Hca};
 use super::objects::{Charged, Kind, ObjRef};
 use super::page_list::PageList;
+use super::rdma::packet::{PSN_MASK, psn_add};
+use super::rdma::state::{Flow, Settings};
 use crate::dma::{Bus, Iova, Stream};
 use crate::prm::eq::QpEvents;
 use crate::prm::event::{EventQueueType, EventType};
@@ -404,6 +405,8 @@ pub struct QueuePair {
     umems: Vec<ObjRef>,
     /// Multicast groups it is attached to.
     pub groups: u32,
+    /// What it knows while it runs.
+    pub flow: Flow,
 }
 
 impl Charged for QueuePair {
@@ -421,7 +424,9 @@ impl QueuePair {
         record: Option<Iova>,
         umems: Vec<ObjRef>,
     ) -> QueuePair {
-        QueuePair { created: context.clone(), context, state: State::Rst, service, buffer, record, umems, groups: 0 }
+        let flow = Flow { settings: Settings::of(&context), ..Flow::default() };
+        let created = context.clone();
+        QueuePair { created, context, state: State::Rst, service, buffer, record, umems, groups: 0, flow }
     }
 
     /// Its state.
@@ -444,10 +449,37 @@ impl QueuePair {
         self.created.clone()
     }
 
-    /// Moves to `state` with `context`.
+    /// Moves to `state` with `context`, by a command.
     pub fn enter(&mut self, state: State, context: Qpc<Vec<u8>>) {
-        self.state = state;
+        let from = std::mem::replace(&mut self.state, state);
         self.context = context;
+        let settings = Settings::of(&self.context);
+        let flow = &mut self.flow;
+        flow.settings = settings;
+        let requester = &mut flow.requester;
+        match (from, state) {
+            (_, State::Rst) => flow.reset(),
+            (State::Init, State::Rtr) => flow.responder.expected = settings.receive_psn,
+            (State::Rtr, State::Rts) => {
+                requester.psn = settings.send_psn;
+                requester.unacked = settings.send_psn;
+                requester.sent = settings.send_psn;
+                requester.retries = settings.retries;
+                requester.rnr_retries = settings.rnr_retries;
+            }
+            (State::SqErr, State::Rts) => requester.stopped = false,
+            _ => {}
+        }
+    }
+
+    /// Moves to `state` by itself.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// The UAR page of its doorbells, if it sends.
+    pub fn uar(&self) -> Option<u32> {
+        (self.context.no_sq() == 0).then(|| self.context.uar_page())
     }
 
     /// What a queue pair with `context` depends on: what it names and really uses.
@@ -492,6 +524,19 @@ impl QueuePair {
         if self.state != State::Rst {
             context.set_sw_rq_counter(if geometry.rq_bytes != 0 { word(0) } else { 0 });
             context.set_sw_sq_wqebb_counter(if geometry.sq_bytes != 0 { word(4) } else { 0 });
+        }
+        let Flow { requester, responder, .. } = &self.flow;
+        if !matches!(self.state, State::Rst | State::Init) {
+            context.set_next_rcv_psn(responder.expected);
+            context.set_rmsn(responder.msn);
+            context.set_hw_rq_counter(responder.consumed.into());
+        }
+        if matches!(self.state, State::Rts | State::SqErr | State::Sqd | State::Err) {
+            context.set_hw_sq_wqebb_counter(requester.next.into());
+            context.set_next_send_psn(requester.psn);
+            context.set_last_acked_psn(psn_add(requester.unacked, PSN_MASK));
+            context.set_cur_retry_count(requester.retries.into());
+            context.set_cur_rnr_retry(requester.rnr_retries.into());
         }
         context
     }

@@ -27,12 +27,13 @@ pub struct Pool {
     consumed: u16,
     posted: u16,
     limit: u16,
+    next: u16,
 }
 
 impl Pool {
     /// A pool from which nothing was taken.
     pub fn new(buffer: PageList, record: Iova, log_size: u32, log_stride: u32) -> Pool {
-        Pool { buffer, record, log_size, log_stride, consumed: 0, posted: 0, limit: 0 }
+        Pool { buffer, record, log_size, log_stride, consumed: 0, posted: 0, limit: 0, next: 0 }
     }
 
     /// Bytes of the entries.
@@ -53,6 +54,32 @@ impl Pool {
     /// The limit that is armed, or 0.
     pub fn limit(&self) -> u16 {
         self.limit
+    }
+
+    /// Index of the entry that is taken next.
+    pub fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// How many entries wait as far as is known without a look at the doorbell record.
+    pub fn known(&self) -> u16 {
+        self.posted.wrapping_sub(self.consumed)
+    }
+
+    /// The entry at [`Pool::next`] is taken, and `following` comes after it. Returns whether fewer entries wait than the
+    /// limit, which is then disarmed.
+    pub fn consume(&mut self, following: u16, number: u32, bus: &mut Bus) -> bool {
+        self.consumed = self.consumed.wrapping_add(1);
+        // The index is the guest's; the ring has no other entries.
+        self.next = following & (((1u32 << self.log_size) - 1) as u16);
+        if self.limit == 0 || self.known() >= self.limit {
+            return false;
+        }
+        let due = self.available(number, bus) < self.limit;
+        if due {
+            self.limit = 0;
+        }
+        due
     }
 
     /// How many entries wait to be taken, by the doorbell record. A record that cannot be read adds none.

@@ -129,6 +129,19 @@ impl Bus {
         self.counters
     }
 
+    /// Whether `len` bytes at `at` can be loaded; a fault is counted as that of a load is.
+    pub fn check_load(&mut self, load: Load, at: Iova, len: u64) -> Result<(), BusError> {
+        let result = if self.enabled {
+            self.map.check_read(at, len).map_err(BusError::from)
+        } else {
+            Err(BusError::MasterDisabled)
+        };
+        if let Err(error) = result {
+            self.fault(error, at, format_args!("load of {:?} by {:?}", load.class, load.stream));
+        }
+        result
+    }
+
     /// Fills `buf` from guest memory at `at`.
     pub fn load(&mut self, load: Load, at: Iova, buf: &mut [u8]) -> Result<(), BusError> {
         let result =

@@ -327,6 +327,11 @@ impl MemoryMap {
         })
     }
 
+    /// Whether all of a range can be read.
+    pub fn check_read(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
+        self.check(iova, len, Way::Load)
+    }
+
     /// Whether `len` bytes from `iova` on can be written.
     pub fn check_write(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
         self.check(iova, len, Way::Store)

@@ -1,5 +1,224 @@
-//! RDMA traffic: what queue pairs do with their work (PRM "Work Queue Entries", IBTA "Transport Layer").
+//! RDMA: queue pairs that run (PRM "Queue Pairs"; IBTA chapters 9 and 10).
 //!
-//! [`umr`] executes work requests that change memory keys.
+//! A doorbell, a packet or a timer gives a queue pair a turn. In its turn it sends answers first ([`responder`]), then
+//! requests ([`requester`]), one packet at a time, until it has nothing to send or has spent its share; queue pairs
+//! take turns in the order in which they asked. A packet to the function itself is received at once, within the
+//! sender's turn; any other leaves through the port. Queue pairs in error flush what is posted ([`complete`]).
+//!
+//! Every packet takes the same way whether it stays or leaves, so that faults of the wire ([`fault`]) hit both.
 
+pub mod complete;
+pub mod datagram;
+pub mod entry;
+pub mod memory;
+pub mod packet;
+pub mod receive;
+pub mod requester;
+pub mod responder;
+pub mod state;
 pub mod umr;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use self::packet::{Packet, Transport};
+use self::requester::Step;
+use super::hca::Hca;
+use super::qp::State;
+use crate::dma::Bus;
+
+/// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some.
+const BYTES_PER_TURN: usize = 64 << 10;
+/// Bytes that all of them may move in a portion of work.
+const BYTES_PER_PORTION: usize = 256 << 10;
+/// Turns in a portion of work.
+const TURNS_PER_PORTION: usize = 64;
+/// Timers that a portion of work looks at.
+const TIMERS_PER_PORTION: usize = 64;
+/// What a turn counts for beside what is done in it, in bytes.
+const TURN_COST: usize = 512;
+
+/// Queue pairs that wait for their turn or for a time.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    ready: VecDeque<u32>,
+    timers: BTreeSet<(u64, u32)>,
+}
+
+impl Schedule {
+    /// Whether queue pairs wait for their turn.
+    pub fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// When the first timer goes off.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets everything, as a teardown does.
+    pub fn clear(&mut self) {
+        *self = Schedule::default();
+    }
+}
+
+/// A portion of work.
+pub(in crate::device) struct Portion<'a> {
+    hca: &'a mut Hca,
+    bus: &'a mut Bus,
+    now: u64,
+    spent: usize,
+}
+
+impl Hca {
+    /// A doorbell for a queue pair came through `uar`. Returns whether the queue pair exists and takes doorbells there.
+    pub fn ring_qp(&mut self, uar: u32, qpn: u32) -> bool {
+        if self.objects.qps.get(qpn).is_none_or(|entry| entry.object.uar() != Some(uar)) {
+            return false;
+        }
+        self.schedule_qp(qpn);
+        true
+    }
+
+    /// Lets a queue pair take a turn.
+    pub fn schedule_qp(&mut self, qpn: u32) {
+        if self.internal_error() {
+            return;
+        }
+        let Some(entry) = self.objects.qps.get_mut(qpn) else { return };
+        if !std::mem::replace(&mut entry.object.flow.scheduled, true) {
+            self.rdma.ready.push_back(qpn);
+        }
+    }
+
+    /// Does a portion of the queue pairs' work.
+    pub fn run_rdma(&mut self, bus: &mut Bus, now: u64) {
+        if !self.rdma.is_ready() && self.rdma.next_deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        let mut portion = Portion { hca: self, bus, now, spent: 0 };
+        portion.expire_timers();
+        for _ in 0..TURNS_PER_PORTION {
+            if portion.spent >= BYTES_PER_PORTION {
+                break;
+            }
+            let Some(qpn) = portion.hca.rdma.ready.pop_front() else { break };
+            let Some(qp) = portion.qp(qpn) else { continue };
+            qp.flow.scheduled = false;
+            if portion.turn(qpn) {
+                portion.schedule(qpn);
+            }
+        }
+    }
+
+    /// Forgets the timer of a queue pair that is destroyed or reset.
+    pub fn forget_qp_timer(&mut self, qpn: u32, timer: Option<u64>) {
+        if let Some(at) = timer {
+            self.rdma.timers.remove(&(at, qpn));
+        }
+    }
+}
+
+impl Portion<'_> {
+    fn schedule(&mut self, qpn: u32) {
+        self.hca.schedule_qp(qpn);
+    }
+
+    /// Gives a queue pair a turn by itself at a time, instead of the time that was set before.
+    fn set_timer(&mut self, qpn: u32, at: Option<u64>) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let old = std::mem::replace(&mut qp.flow.timer, at);
+        if old == at {
+            return;
+        }
+        self.hca.forget_qp_timer(qpn, old);
+        if let Some(at) = at {
+            self.hca.rdma.timers.insert((at, qpn));
+        }
+    }
+
+    fn expire_timers(&mut self) {
+        for _ in 0..TIMERS_PER_PORTION {
+            let Some((at, qpn)) = self.hca.rdma.timers.first().copied().filter(|(at, _)| *at <= self.now) else {
+                return;
+            };
+            self.hca.rdma.timers.remove(&(at, qpn));
+            let Some(qp) = self.qp(qpn) else { continue };
+            if qp.flow.timer == Some(at) {
+                qp.flow.timer = None;
+                self.timer_expired(qpn);
+            }
+        }
+    }
+
+    /// One turn of a queue pair; whether it wants another.
+    fn turn(&mut self, qpn: u32) -> bool {
+        self.spent += TURN_COST;
+        let limit = self.spent + BYTES_PER_TURN;
+        let more = loop {
+            let answered = self.answer_step(qpn) == Step::Done;
+            let in_error = self.qp(qpn).is_some_and(|qp| matches!(qp.state(), State::Err | State::SqErr));
+            let done = if in_error { self.flush(qpn) } else { self.send_step(qpn) == Step::Done };
+            if !answered && !done {
+                break false;
+            }
+            if in_error {
+                self.spent += TURN_COST;
+            }
+            if self.spent >= limit {
+                break true;
+            }
+        };
+        self.watch_for_acknowledgement(qpn);
+        more
+    }
+
+    /// Sets the timer of a queue pair that waits for an acknowledgement and has none.
+    fn watch_for_acknowledgement(&mut self, qpn: u32) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let flow = &qp.flow;
+        if flow.timer.is_some() || qp.state() != State::Rts || flow.settings.ack_timeout == 0 {
+            return;
+        }
+        let requester = &flow.requester;
+        if requester.rnr_until.is_none() && requester.waits() && !flow.dead {
+            let at = requester.progress_at.saturating_add(flow.settings.ack_timeout);
+            self.set_timer(qpn, Some(at));
+        }
+    }
+
+    /// Sends a packet: to the function itself, or through the port.
+    fn transmit(&mut self, packet: Packet) {
+        if !self.hca.vport_is_up() {
+            return;
+        }
+        if self.hca.is_local(&packet) {
+            self.deliver(&packet);
+        }
+    }
+
+    /// A packet for the function came.
+    fn deliver(&mut self, packet: &Packet) {
+        let head = &packet.head;
+        if head.transport == Transport::Ud {
+            return self.receive_datagram(packet);
+        }
+        if !head.operation.is_response() {
+            return self.receive_request(packet);
+        }
+        let Some(settings) = self.qp(head.dest).map(|qp| qp.flow.settings) else { return };
+        if self.addresses_match(&settings, head) {
+            self.receive_response(packet);
+            // What waited for it may go on.
+            self.schedule(head.dest);
+        }
+    }
+}
+
+impl Hca {
+    /// Whether a packet stays in the function.
+    fn is_local(&self, packet: &Packet) -> bool {
+        let mac = packet.head.address.dest_mac;
+        const GROUP: u8 = 1;
+        mac[0] & GROUP != 0 || mac == self.vport.mac() || self.vport.unicast.contains(&mac)
+    }
+}

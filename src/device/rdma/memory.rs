@@ -1,0 +1,416 @@
+//! From scatter lists and keys to bytes: what a packet's payload is made of, and where it is put.
+//!
+//! A payload is walked to when its packet is made ([`Reach`]); its first parts go with the packet. Putting it walks to
+//! the target and moves each piece once: memory to memory without a buffer between.
+
+use super::entry::{DATA_SEGMENT, SendEntry};
+use super::packet::{MAX_PARTS, Packet, Part, Payload};
+use crate::device::memic::DeviceMemory;
+use crate::device::objects::Objects;
+use crate::device::qp::QueuePair;
+use crate::dma::bus::{BusError, CopyError};
+use crate::dma::{Bus, Load, LoadClass, Store, StoreClass, Stream};
+use crate::mkey::translate::{Access, KeyError, KeySpace, Piece, Place, Request, Walk, resolve};
+use crate::prm::wqe::DataSeg;
+
+/// Why memory cannot be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// A key does not allow it.
+    #[error("key: {0}")]
+    Key(#[from] KeyError),
+    /// The bus does not allow it.
+    #[error("bus: {0}")]
+    Bus(#[from] BusError),
+    /// The scatter list ends before the data does.
+    #[error("the scatter list is too short")]
+    Short,
+    /// What sent the packet is gone, or works on another entry.
+    #[error("the payload is gone")]
+    Gone,
+}
+
+/// For whom memory is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Protection domain.
+    pub pd: u32,
+    /// Queue pair.
+    pub qpn: u32,
+    /// Whether the reserved lkey may be used.
+    pub reserved_lkey: bool,
+}
+
+impl Who {
+    fn request(self, key: u32, va: u64, len: u64, access: Access) -> Request {
+        let Who { pd, qpn, reserved_lkey } = self;
+        Request { key, va, len, access, pd, qpn, reserved_lkey }
+    }
+}
+
+/// What memory is looked up in, but for the device memory and the bus.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a> {
+    /// All objects.
+    pub objects: &'a Objects,
+    /// What the capabilities say about keys.
+    pub space: &'a KeySpace,
+}
+
+/// A walk to bytes: through the segments of a list, or through one key.
+#[derive(Debug)]
+pub struct Reach<'a> {
+    keys: Keys<'a>,
+    who: Who,
+    access: Access,
+    /// Segments that are not walked to yet, and where they begin in their entry.
+    segments: &'a [u8],
+    at: usize,
+    /// Bytes to leave out before the first one.
+    skip: u64,
+    left: u64,
+    walk: Option<Walk<'a>>,
+}
+
+/// In a receive entry, the key that ends a list shorter than its stride.
+const TERMINATOR: u32 = 0x100;
+
+impl<'a> Reach<'a> {
+    /// `len` bytes behind the first `offset` bytes of a list that begins `at` bytes into its entry.
+    pub fn list(
+        keys: Keys<'a>,
+        who: Who,
+        access: Access,
+        entry: &'a [u8],
+        at: usize,
+        offset: u64,
+        len: u64,
+    ) -> Reach<'a> {
+        let segments = entry.get(at..).unwrap_or_default();
+        Reach { keys, who, access, segments, at, skip: offset, left: len, walk: None }
+    }
+
+    /// `len` bytes at `va` of a key.
+    pub fn key(keys: Keys<'a>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Result<Reach<'a>, KeyError> {
+        let walk = resolve(keys.objects, keys.space, &who.request(key, va, len, access))?;
+        Ok(Reach { keys, who, access, segments: &[], at: 0, skip: 0, left: len, walk: Some(walk) })
+    }
+
+    /// The next part, or `None` after the last.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Part>, MemoryError> {
+        loop {
+            if self.left == 0 {
+                return Ok(None);
+            }
+            if let Some(walk) = &mut self.walk {
+                if let Some(piece) = walk.next() {
+                    let piece = piece?;
+                    self.left -= piece.len.min(self.left);
+                    return Ok(Some(Part::Piece(piece)));
+                }
+                self.walk = None;
+            }
+            if let Some(part) = self.segment()? {
+                return Ok(Some(part));
+            }
+        }
+    }
+
+    /// Enters the next segment; inline data is a part of its own.
+    fn segment(&mut self) -> Result<Option<Part>, MemoryError> {
+        let segment = DataSeg::new(self.segments.get(..DATA_SEGMENT).ok_or(MemoryError::Short)?);
+        let segment = segment.map_err(|_| MemoryError::Short)?;
+        let receives = self.access == Access::LocalWrite;
+        if segment.inline() != 0 && !receives {
+            const HEAD: usize = 4;
+            let count = (segment.byte_count() & 0x3ff) as usize;
+            let taken = (HEAD + count).next_multiple_of(DATA_SEGMENT);
+            let start = self.at + HEAD;
+            self.pass(taken);
+            let skipped = self.skip.min(count as u64);
+            self.skip -= skipped;
+            let len = (count as u64 - skipped).min(self.left);
+            if len == 0 {
+                return Ok(None);
+            }
+            self.left -= len;
+            let from = u16::try_from(start as u64 + skipped).map_err(|_| MemoryError::Short)?;
+            return Ok(Some(Part::Inline { from, len: len as u16 }));
+        }
+        let (len, key, va) = (u64::from(segment.byte_count()), segment.lkey(), segment.addr());
+        if receives && len == 0 && key == TERMINATOR {
+            return Err(MemoryError::Short);
+        }
+        self.pass(DATA_SEGMENT);
+        if self.skip >= len {
+            self.skip -= len;
+            return Ok(None);
+        }
+        let va = va.checked_add(self.skip).ok_or(KeyError::Bounds)?;
+        let len = (len - self.skip).min(self.left);
+        self.skip = 0;
+        self.walk = Some(resolve(self.keys.objects, self.keys.space, &self.who.request(key, va, len, self.access))?);
+        Ok(None)
+    }
+
+    fn pass(&mut self, bytes: usize) {
+        self.segments = self.segments.get(bytes..).unwrap_or_default();
+        self.at += bytes;
+    }
+}
+
+/// Checks that the bytes of `reach` can be read, and makes a payload of them: the parts if they are few, else `many`.
+pub fn payload(mut reach: Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Payload, MemoryError> {
+    let mut parts = [None; MAX_PARTS];
+    let mut count = 0;
+    while let Some(part) = reach.next()? {
+        if let Part::Piece(Piece { place: Place::Memory(iova), len, order }) = part {
+            let load = Load { class: LoadClass::Payload, stream: Stream::Qp(reach.who.qpn), key: order };
+            bus.check_load(load, iova, len)?;
+        }
+        if let Some(slot) = parts.get_mut(count) {
+            *slot = Some(part);
+        }
+        count += 1;
+    }
+    Ok(match count {
+        0 => Payload::None,
+        1..=MAX_PARTS => Payload::Parts { parts },
+        _ => many,
+    })
+}
+
+/// Where payload comes from: a walk, the parts of a packet, or bytes.
+enum Source<'a> {
+    Reach(Reach<'a>),
+    Parts(std::array::IntoIter<Option<Part>, MAX_PARTS>),
+    Bytes(&'a [u8]),
+    None,
+}
+
+/// A part, with its bytes if it has them.
+#[derive(Clone, Copy)]
+enum Chunk<'a> {
+    Bytes(&'a [u8]),
+    Piece(Piece),
+}
+
+impl Chunk<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Chunk::Bytes(bytes) => bytes.len() as u64,
+            Chunk::Piece(piece) => piece.len,
+        }
+    }
+
+    /// The first `len` bytes taken off.
+    fn advance(&mut self, len: u64) {
+        match self {
+            Chunk::Bytes(bytes) => *bytes = bytes.get(len as usize..).unwrap_or_default(),
+            Chunk::Piece(piece) => {
+                piece.len -= len.min(piece.len);
+                piece.place = match piece.place {
+                    Place::Memory(iova) => Place::Memory(crate::dma::Iova(iova.0.wrapping_add(len))),
+                    Place::Device(at) => Place::Device(at.wrapping_add(len)),
+                    Place::Nowhere => Place::Nowhere,
+                };
+            }
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// The next chunk; `entry` is what inline parts are in.
+    fn next(&mut self, entry: Option<&'a SendEntry>) -> Result<Option<Chunk<'a>>, MemoryError> {
+        let part = match self {
+            Source::None => return Ok(None),
+            Source::Bytes(bytes) => return Ok(Some(std::mem::take(bytes)).filter(|b| !b.is_empty()).map(Chunk::Bytes)),
+            Source::Parts(parts) => parts.next().flatten(),
+            Source::Reach(reach) => reach.next()?,
+        };
+        Ok(match part {
+            None => None,
+            Some(Part::Piece(piece)) => Some(Chunk::Piece(piece)),
+            Some(Part::Inline { from, len }) => {
+                let bytes = entry.and_then(|entry| entry.bytes(from.into(), len.into())).ok_or(MemoryError::Gone)?;
+                Some(Chunk::Bytes(bytes))
+            }
+        })
+    }
+}
+
+/// Which side of a move failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// The payload.
+    #[error("source: {0}")]
+    Source(MemoryError),
+    /// Where it was to go.
+    #[error("target: {0}")]
+    Target(MemoryError),
+}
+
+/// Memory and what leads to it.
+#[derive(Debug)]
+pub struct Memory<'a> {
+    /// Keys.
+    pub keys: Keys<'a>,
+    /// Device memory.
+    pub device: &'a mut DeviceMemory,
+    /// Guest memory.
+    pub bus: &'a mut Bus,
+}
+
+impl<'a> Memory<'a> {
+    fn source(&self, packet: &'a Packet) -> Result<(Source<'a>, Option<&'a SendEntry>), MemoryError> {
+        let keys = self.keys;
+        let sender = || keys.objects.qps.get(packet.head.source).map(|entry| &entry.object);
+        let entry = |sender: Option<&'a QueuePair>| sender.and_then(|qp| qp.flow.requester.entry.as_deref());
+        Ok(match &packet.payload {
+            Payload::None => (Source::None, None),
+            Payload::Held(bytes) => (Source::Bytes(bytes), None),
+            Payload::Short { bytes } => (Source::Bytes(bytes.get(..packet.len as usize).unwrap_or(bytes)), None),
+            Payload::Parts { parts } => {
+                let inline = parts.iter().any(|part| matches!(part, Some(Part::Inline { .. })));
+                (Source::Parts((*parts).into_iter()), if inline { entry(sender()) } else { None })
+            }
+            Payload::Entry { offset } => {
+                let sender = sender().ok_or(MemoryError::Gone)?;
+                let send = entry(Some(sender)).ok_or(MemoryError::Gone)?;
+                let who = sender.flow.settings.who(packet.head.source);
+                let (bytes, at) = send.data();
+                let offset = u64::from(*offset);
+                let reach = Reach::list(keys, who, Access::LocalRead, bytes, at, offset, packet.len.into());
+                (Source::Reach(reach), Some(send))
+            }
+            Payload::Key { key, va } => {
+                let sender = sender().ok_or(MemoryError::Gone)?;
+                let who = sender.flow.settings.who(packet.head.source);
+                let reach = Reach::key(keys, who, Access::RemoteRead, *key, *va, packet.len.into())?;
+                (Source::Reach(reach), None)
+            }
+        })
+    }
+
+    /// Moves the payload of `packet` to `target`, which has room for it.
+    pub fn put(&mut self, packet: &'a Packet, mut target: Reach<'_>, class: StoreClass) -> Result<(), MoveError> {
+        let (mut source, entry) = self.source(packet).map_err(MoveError::Source)?;
+        let (from, to) = (Stream::Qp(packet.head.source), Stream::Qp(target.who.qpn));
+        let mut chunk = Chunk::Bytes(&[]);
+        while let Some(part) = target.next().map_err(MoveError::Target)? {
+            let Part::Piece(mut piece) = part else { return Err(MoveError::Target(MemoryError::Short)) };
+            while piece.len > 0 {
+                if chunk.len() == 0 {
+                    let next = source.next(entry).map_err(MoveError::Source)?;
+                    chunk = next.ok_or(MoveError::Source(MemoryError::Gone))?;
+                }
+                let len = piece.len.min(chunk.len());
+                self.step(chunk, piece, len, from, to, class)?;
+                chunk.advance(len);
+                let mut rest = Chunk::Piece(piece);
+                rest.advance(len);
+                if let Chunk::Piece(rest) = rest {
+                    piece = rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the first `len` bytes of a chunk to a piece.
+    fn step(
+        &mut self,
+        chunk: Chunk<'_>,
+        piece: Piece,
+        len: u64,
+        from: Stream,
+        to: Stream,
+        class: StoreClass,
+    ) -> Result<(), MoveError> {
+        let store = Store { class, stream: to, key: piece.order };
+        let target = |error: BusError| MoveError::Target(error.into());
+        match (chunk, piece.place) {
+            (Chunk::Bytes(bytes), Place::Memory(at)) => {
+                let bytes = bytes.get(..len as usize).unwrap_or_default();
+                self.bus.store(store, at, bytes).map_err(target)
+            }
+            (Chunk::Piece(Piece { place: Place::Memory(source), order, .. }), Place::Memory(at)) => {
+                let load = Load { class: LoadClass::Payload, stream: from, key: order };
+                self.bus.copy(load, source, store, at, len).map_err(|error| match error {
+                    CopyError::Source(error) => MoveError::Source(error.into()),
+                    CopyError::Target(error) => MoveError::Target(error.into()),
+                })
+            }
+            _ => self.staged(chunk, piece, len, from, store),
+        }
+    }
+
+    /// The same when one side is not guest memory: by way of a small buffer.
+    fn staged(
+        &mut self,
+        mut chunk: Chunk<'_>,
+        mut piece: Piece,
+        len: u64,
+        from: Stream,
+        store: Store,
+    ) -> Result<(), MoveError> {
+        let mut buffer = [0; 512];
+        let mut left = len;
+        while left > 0 {
+            let count = left.min(buffer.len() as u64);
+            let buf = &mut buffer[..count as usize];
+            match chunk {
+                Chunk::Bytes(bytes) => buf.copy_from_slice(bytes.get(..count as usize).unwrap_or_default()),
+                Chunk::Piece(Piece { place, order, .. }) => match place {
+                    Place::Nowhere => buf.fill(0),
+                    Place::Device(at) => self.device.read(at, buf),
+                    Place::Memory(at) => {
+                        let load = Load { class: LoadClass::Payload, stream: from, key: order };
+                        self.bus.load(load, at, buf).map_err(|error| MoveError::Source(error.into()))?;
+                    }
+                },
+            }
+            match piece.place {
+                Place::Nowhere => {}
+                Place::Device(at) => self.device.write(at, buf),
+                Place::Memory(at) => {
+                    self.bus.store(store, at, buf).map_err(|error| MoveError::Target(error.into()))?;
+                }
+            }
+            chunk.advance(count);
+            let mut rest = Chunk::Piece(piece);
+            rest.advance(count);
+            if let Chunk::Piece(rest) = rest {
+                piece = rest;
+            }
+            left -= count;
+        }
+        Ok(())
+    }
+
+    /// Gives a packet bytes of its own, because it has to wait or to leave.
+    pub fn hold(&mut self, packet: &'a Packet) -> Result<Packet, MemoryError> {
+        let mut bytes = Vec::with_capacity(packet.len as usize);
+        let (mut source, entry) = self.source(packet)?;
+        let stream = Stream::Qp(packet.head.source);
+        while let Some(chunk) = source.next(entry)? {
+            match chunk {
+                Chunk::Bytes(part) => bytes.extend_from_slice(part),
+                Chunk::Piece(Piece { place, len, order }) => {
+                    let from = bytes.len();
+                    bytes.resize(from + len as usize, 0);
+                    match place {
+                        Place::Nowhere => {}
+                        Place::Device(at) => self.device.read(at, &mut bytes[from..]),
+                        Place::Memory(at) => {
+                            let load = Load { class: LoadClass::Payload, stream, key: order };
+                            self.bus.load(load, at, &mut bytes[from..])?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Packet { head: packet.head, len: packet.len, payload: Payload::Held(bytes) })
+    }
+}
