@@ -5,6 +5,8 @@
 //! only use its own objects and those that the driver shares (uid 0xffff, `MLX5_SHARED_RESOURCE_UID`); uid 0 is
 //! the driver itself and may use all.
 
+mod table;
+
 use std::collections::BTreeMap;
 
 use super::counters::{FlowCounter, QCounter};
@@ -23,6 +25,8 @@ use super::uar::Uar;
 use crate::cmdif::error::{CmdError, objects as syn};
 use crate::mkey::MemoryKey;
 use crate::prm::status::Status;
+
+pub use table::Table;
 
 /// The uid of objects that every user context may use.
 pub const SHARED_UID: u16 = 0xffff;
@@ -57,82 +61,6 @@ impl<T> Entry<T> {
     /// The objects that this one depends on.
     pub fn deps(&self) -> &[ObjRef] {
         &self.deps
-    }
-}
-
-/// Objects of one kind by number.
-#[derive(Debug)]
-pub struct Table<T> {
-    entries: BTreeMap<u32, Entry<T>>,
-    first: u32,
-    end: u32,
-    next: u32,
-    max: u32,
-}
-
-impl<T> Table<T> {
-    /// A table that hands out the numbers `first..end`, at most `max` at a time.
-    pub fn new(first: u32, end: u32, max: u32) -> Table<T> {
-        assert!(first < end, "an object table without numbers");
-        Table { entries: BTreeMap::new(), first, end, next: first, max: max.min(end - first) }
-    }
-
-    /// How many objects exist.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether no object exists.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The object with this number.
-    pub fn get(&self, id: u32) -> Option<&Entry<T>> {
-        self.entries.get(&id)
-    }
-
-    /// The object with this number, to change it.
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut Entry<T>> {
-        self.entries.get_mut(&id)
-    }
-
-    /// All objects in the order of their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry<T>)> {
-        self.entries.iter().map(|(id, entry)| (*id, entry))
-    }
-
-    /// All objects in the order of their numbers, to change them.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Entry<T>)> {
-        self.entries.iter_mut().map(|(id, entry)| (*id, entry))
-    }
-
-    /// The first object whose number is at least `id`.
-    pub fn next_from(&self, id: u32) -> Option<(u32, &Entry<T>)> {
-        self.entries.range(id..).next().map(|(id, entry)| (*id, entry))
-    }
-
-    /// The next free number. Numbers are reused as late as possible, so that a stale number is noticed.
-    fn free_id(&self) -> Option<u32> {
-        if self.entries.len() >= self.max as usize {
-            return None;
-        }
-        let vacant = |range: std::ops::Range<u32>| {
-            let mut candidate = range.start;
-            for (id, _) in self.entries.range(range.clone()) {
-                if *id != candidate {
-                    break;
-                }
-                candidate += 1;
-            }
-            (candidate < range.end).then_some(candidate)
-        };
-        vacant(self.next..self.end).or_else(|| vacant(self.first..self.next))
-    }
-
-    fn clear(&mut self) {
-        self.entries.clear();
-        self.next = self.first;
     }
 }
 
@@ -266,8 +194,6 @@ impl Objects {
     pub fn create<T: Object>(&mut self, uid: u16, object: T, deps: &[ObjRef]) -> Result<u32, CmdError> {
         let id = T::table(self).free_id().ok_or(CmdError::new(Status::LIM_ERR, syn::TABLE_FULL))?;
         self.create_at(id, uid, object, deps)?;
-        let table = T::table_mut(self);
-        table.next = if id + 1 < table.end { id + 1 } else { table.first };
         Ok(id)
     }
 
@@ -279,7 +205,7 @@ impl Objects {
             return Err(error);
         }
         let entry = Entry { object, uid, refs: 0, deps: deps.to_vec(), charged };
-        T::table_mut(self).entries.insert(id, entry);
+        T::table_mut(self).insert(id, entry);
         self.use_uars(ObjRef { kind: T::KIND, id }, deps);
         *self.owned.entry(uid).or_default() += 1;
         Ok(())
@@ -318,8 +244,7 @@ impl Objects {
         if self.entry::<T>(uid, id)?.refs > 0 {
             return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::IN_USE));
         }
-        let entry =
-            T::table_mut(self).entries.remove(&id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
+        let entry = T::table_mut(self).remove(id).ok_or(CmdError::new(Status::BAD_RES_ERR, syn::NO_SUCH_OBJECT))?;
         self.leave_uars(ObjRef { kind: T::KIND, id }, &entry.deps);
         self.release(&entry.deps);
         self.pages.refund(entry.charged);

@@ -11,14 +11,18 @@
 //! Sources: vfio-user as QEMU speaks it; Linux `drivers/vfio/vfio_iommu_type1.c:vfio_dma_do_map` and
 //! `vfio_dma_do_unmap` for overlap, wrap and bisection.
 
+mod access;
+
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{Ordering, fence};
+
+use slab::Slab;
 
 use super::Iova;
-use crate::sys::{AccessError, BULK, Mapping, MoveError, Protection};
+use crate::sys::{Mapping, Protection};
 
 /// Most maps at a time, announced as `max_dma_maps`. Each may cost one mapping of this process, of which the kernel
 /// allows 65530 (`vm.max_map_count`); running out of those would make our own allocations fail.
@@ -163,10 +167,19 @@ pub struct MapInfo {
 
 #[derive(Debug)]
 struct Map {
+    start: u64,
     /// The last address, so that a map may end at the top of the address space.
     last: u64,
     rights: Rights,
     memory: Option<Mapping>,
+}
+
+impl Map {
+    /// Whether an address is in it, and where.
+    #[inline]
+    fn offset_of(&self, at: u64) -> Option<u64> {
+        (self.start <= at && at <= self.last).then(|| at - self.start)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -178,8 +191,12 @@ enum Way {
 /// The maps of one VMM.
 #[derive(Debug, Default)]
 pub struct MemoryMap {
-    /// By first address.
-    maps: BTreeMap<u64, Map>,
+    maps: Slab<Map>,
+    /// Where in `maps`, by first address.
+    by_start: BTreeMap<u64, usize>,
+    /// Where the last load and the last store were found: most accesses of a VMM's few maps need no search. A map that
+    /// is there now is right wherever it came from, so nothing forgets these.
+    recent: [Cell<usize>; 2],
     generation: u64,
 }
 
@@ -211,9 +228,9 @@ impl MemoryMap {
 
     /// The maps in address order.
     pub fn iter(&self) -> impl Iterator<Item = MapInfo> + '_ {
-        self.maps.iter().map(|(start, map)| MapInfo {
-            iova: Iova(*start),
-            size: (map.last - start).wrapping_add(1),
+        self.by_start.values().filter_map(|slot| self.maps.get(*slot)).map(|map| MapInfo {
+            iova: Iova(map.start),
+            size: (map.last - map.start).wrapping_add(1),
             rights: map.rights,
             backed: map.memory.is_some(),
         })
@@ -246,7 +263,8 @@ impl MemoryMap {
             Rights::Write | Rights::ReadWrite => Protection::ReadWrite,
         };
         let memory = fd.map(|fd| Mapping::new(fd, offset, size, protection)).transpose()?;
-        self.maps.insert(iova.0, Map { last, rights, memory });
+        let slot = self.maps.insert(Map { start: iova.0, last, rights, memory });
+        self.by_start.insert(iova.0, slot);
         Ok(())
     }
 
@@ -257,15 +275,18 @@ impl MemoryMap {
             return Err(MapError::Invalid);
         }
         let last = last_of(iova.0, size).ok_or(MapError::Overflow)?;
-        let cut_below = self.maps.range(..iova.0).next_back().is_some_and(|(_, map)| map.last >= iova.0);
-        let cut_above = self.maps.range(iova.0..=last).next_back().is_some_and(|(_, map)| map.last > last);
+        let cut_below =
+            iova.0.checked_sub(1).and_then(|below| self.at_or_below(below)).is_some_and(|m| m.last >= iova.0);
+        let cut_above = self.at_or_below(last).is_some_and(|map| map.start >= iova.0 && map.last > last);
         if cut_below || cut_above {
             return Err(MapError::Bisects);
         }
         let mut bytes = 0u64;
-        while let Some((&start, map)) = self.maps.range(iova.0..=last).next() {
-            bytes = bytes.saturating_add((map.last - start).saturating_add(1));
-            self.maps.remove(&start);
+        while let Some((&start, &slot)) = self.by_start.range(iova.0..=last).next() {
+            self.by_start.remove(&start);
+            if let Some(map) = self.maps.try_remove(slot) {
+                bytes = bytes.saturating_add((map.last - start).saturating_add(1));
+            }
         }
         if bytes > 0 {
             self.generation += 1;
@@ -276,6 +297,7 @@ impl MemoryMap {
     /// Drops every map.
     pub fn unmap_all(&mut self) {
         self.maps.clear();
+        self.by_start.clear();
         self.generation += 1;
     }
 
@@ -306,227 +328,32 @@ impl MemoryMap {
         }
     }
 
-    /// Reads guest memory.
-    pub fn read(&self, iova: Iova, dst: &mut [u8]) -> Result<(), DmaError> {
-        let len = dst.len();
-        self.check(iova, len as u64, Way::Load)?;
-        let mut done = 0;
-        self.pieces(iova, len, |memory, offset, piece| {
-            done += piece;
-            memory.read(offset, &mut dst[done - piece..done])
-        })
-    }
-
-    /// Writes guest memory.
-    pub fn write(&self, iova: Iova, src: &[u8]) -> Result<(), DmaError> {
-        self.check(iova, src.len() as u64, Way::Store)?;
-        let mut done = 0;
-        self.pieces(iova, src.len(), |memory, offset, piece| {
-            done += piece;
-            memory.write(offset, &src[done - piece..done])
-        })
-    }
-
-    /// Whether all of a range can be read.
-    pub fn check_read(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
-        self.check(iova, len, Way::Load)
-    }
-
-    /// Whether `len` bytes from `iova` on can be written.
-    pub fn check_write(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
-        self.check(iova, len, Way::Store)
-    }
-
-    /// Writes guest memory, and publishes: the last byte becomes visible last. It is stored with release ordering,
-    /// together with the rest of the naturally aligned word of up to eight bytes that it ends.
-    pub fn write_release(&self, iova: Iova, src: &[u8]) -> Result<(), DmaError> {
-        self.check(iova, src.len() as u64, Way::Store)?;
-        let mut done = 0;
-        self.pieces(iova, src.len(), |memory, offset, piece| {
-            done += piece;
-            let part = &src[done - piece..done];
-            if done == src.len() { memory.write_release(offset, part) } else { memory.write(offset, part) }
-        })
-    }
-
-    /// Moves `len` bytes of guest memory to `to` as if all were loaded first, and publishes them as
-    /// [`MemoryMap::write_release`] does. Both sides are checked before the first byte is stored. Fewer than [`BULK`]
-    /// bytes stay whole words, as in a read and a write.
-    ///
-    /// Limit: memory that the VMM mapped at two addresses may overlap without our knowing; then the result is that of
-    /// some order of copying.
-    pub fn copy(&self, from: Iova, to: Iova, len: u64) -> Result<(), CopyRefused> {
-        self.check(from, len, Way::Load).map_err(CopyRefused::Source)?;
-        self.check(to, len, Way::Store).map_err(CopyRefused::Target)?;
-        if len < BULK as u64 {
-            let mut words = [0; BULK];
-            let words = &mut words[..len as usize];
-            self.read(from, words).map_err(CopyRefused::Source)?;
-            return self.write_release(to, words).map_err(CopyRefused::Target);
-        }
-        // Who tells by the last bytes that all others have changed is right on both sides: these are loaded first and
-        // stored last.
-        const TAIL: u64 = 8;
-        let body = len - TAIL;
-        let mut tail = [0; TAIL as usize];
-        self.read(Iova(from.0 + body), &mut tail).map_err(CopyRefused::Source)?;
-        fence(Ordering::Acquire);
-        self.move_pieces(from.0, to.0, body)?;
-        self.write_release(Iova(to.0 + body), &tail).map_err(CopyRefused::Target)
-    }
-
-    /// The body of a copy whose ranges `check` accepted; `len` is at least one.
-    fn move_pieces(&self, from: u64, to: u64, len: u64) -> Result<(), CopyRefused> {
-        let upwards = to > from && to - from < len;
-        let mut done = 0;
-        while done < len {
-            // Bytes that a later step still needs are not overwritten: from the end if the target lies above.
-            let left = len - done;
-            let probe = if upwards { left - 1 } else { done };
-            let (source, target) = (Iova(from + probe), Iova(to + probe));
-            let (from_start, from_map, from_memory) = self.backed(source).map_err(CopyRefused::Source)?;
-            let (to_start, to_map, to_memory) = self.backed(target).map_err(CopyRefused::Target)?;
-            let step = if upwards {
-                (source.0 - from_start).min(target.0 - to_start).min(left - 1) + 1
-            } else {
-                (from_map.last - source.0).min(to_map.last - target.0).min(left - 1) + 1
-            };
-            let back = if upwards { step - 1 } else { 0 };
-            let (source, target) = (source.0 - back, target.0 - back);
-            from_memory.copy_to(source - from_start, to_memory, target - to_start, step as usize).map_err(|error| {
-                match error {
-                    MoveError::Source(error) => CopyRefused::Source(refused(error, Iova(source))),
-                    MoveError::Target(error) => CopyRefused::Target(refused(error, Iova(target))),
-                }
-            })?;
-            done += step;
-        }
-        Ok(())
-    }
-
-    /// Replaces eight aligned bytes, as they are in memory, by what `change` makes of them, in one step; returns what
-    /// was there. `change` may be asked several times.
-    pub fn update_u64(&self, iova: Iova, change: impl Fn([u8; 8]) -> [u8; 8]) -> Result<[u8; 8], DmaError> {
-        if iova.0 % 8 != 0 {
-            return Err(DmaError::Misaligned { at: iova });
-        }
-        self.check(iova, 8, Way::Load)?;
-        let change = |word: u64| u64::from_ne_bytes(change(word.to_ne_bytes()));
-        self.word(iova, 8, Way::Store, |memory, offset| memory.update_u64(offset, change)).map(u64::to_ne_bytes)
-    }
-
-    /// The map at an address, its start and its memory.
-    fn backed(&self, at: Iova) -> Result<(u64, &Map, &Mapping), DmaError> {
-        let (start, map) = self.find(at.0).ok_or(DmaError::Unmapped { at })?;
-        Ok((start, map, map.memory.as_ref().ok_or(DmaError::NoBacking { at })?))
-    }
-
-    /// Stores one byte after every earlier store of this thread: the publication of an ownership bit.
-    pub fn store_release_u8(&self, iova: Iova, value: u8) -> Result<(), DmaError> {
-        self.word(iova, 1, Way::Store, |memory, offset| memory.store_release_u8(offset, value))
-    }
-
-    /// Stores eight aligned bytes at once, as they are in memory, after every earlier store.
-    pub fn store_release_u64(&self, iova: Iova, value: [u8; 8]) -> Result<(), DmaError> {
-        let value = u64::from_ne_bytes(value);
-        self.word(iova, 8, Way::Store, |memory, offset| memory.store_release_u64(offset, value))
-    }
-
-    /// Loads one byte; what was stored before it is seen by later loads.
-    pub fn load_acquire_u8(&self, iova: Iova) -> Result<u8, DmaError> {
-        self.word(iova, 1, Way::Load, |memory, offset| memory.load_acquire_u8(offset))
-    }
-
-    /// Compares and exchanges eight aligned bytes, as they are in memory; returns what was there.
-    pub fn compare_exchange_u64(&self, iova: Iova, current: [u8; 8], new: [u8; 8]) -> Result<[u8; 8], DmaError> {
-        self.check(iova, 8, Way::Load)?;
-        let (current, new) = (u64::from_ne_bytes(current), u64::from_ne_bytes(new));
-        self.word(iova, 8, Way::Store, |memory, offset| memory.compare_exchange_u64(offset, current, new))
-            .map(u64::to_ne_bytes)
-    }
-
-    fn find(&self, at: u64) -> Option<(u64, &Map)> {
-        let (start, map) = self.maps.range(..=at).next_back()?;
-        (at <= map.last).then_some((*start, map))
+    /// The map with the highest start that is not above an address.
+    fn at_or_below(&self, at: u64) -> Option<&Map> {
+        let (_, slot) = self.by_start.range(..=at).next_back()?;
+        self.maps.get(*slot)
     }
 
     fn overlapping(&self, first: u64, last: u64) -> Option<u64> {
-        let (start, map) = self.maps.range(..=last).next_back()?;
-        (map.last >= first).then_some(*start)
+        let map = self.at_or_below(last)?;
+        (map.last >= first).then_some(map.start)
     }
 
-    fn check(&self, iova: Iova, len: u64, way: Way) -> Result<(), DmaError> {
-        if len == 0 {
-            return Ok(());
-        }
-        let last = last_of(iova.0, len).ok_or(DmaError::Overflow)?;
-        let mut at = iova.0;
-        loop {
-            let here = Iova(at);
-            let (_, map) = self.find(at).ok_or(DmaError::Unmapped { at: here })?;
-            match (way, map.rights) {
-                (Way::Store, Rights::Read) => return Err(DmaError::ReadOnly { at: here }),
-                (Way::Load, Rights::Write) => return Err(DmaError::WriteOnly { at: here }),
-                _ => {}
-            }
-            if map.memory.as_ref().is_none_or(Mapping::is_torn) {
-                return Err(DmaError::NoBacking { at: here });
-            }
-            if map.last >= last {
-                return Ok(());
-            }
-            at = map.last + 1;
+    #[inline]
+    fn find(&self, at: u64, way: Way) -> Option<&Map> {
+        let recent = self.maps.get(self.recent[way as usize].get());
+        match recent {
+            Some(map) if map.offset_of(at).is_some() => Some(map),
+            _ => self.search(at, way),
         }
     }
 
-    /// Walks a range that `check` accepted, map by map.
-    fn pieces(
-        &self,
-        iova: Iova,
-        len: usize,
-        mut access: impl FnMut(&Mapping, u64, usize) -> Result<(), AccessError>,
-    ) -> Result<(), DmaError> {
-        let mut at = iova.0;
-        let mut left = len;
-        while left > 0 {
-            let here = Iova(at);
-            let (start, map) = self.find(at).ok_or(DmaError::Unmapped { at: here })?;
-            let memory = map.memory.as_ref().ok_or(DmaError::NoBacking { at: here })?;
-            let in_map = (map.last - at).saturating_add(1);
-            let piece = usize::try_from(in_map).map_or(left, |n| n.min(left));
-            access(memory, at - start, piece).map_err(|error| refused(error, here))?;
-            left -= piece;
-            if left > 0 {
-                at = map.last + 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn word<T>(
-        &self,
-        iova: Iova,
-        size: u64,
-        way: Way,
-        access: impl FnOnce(&Mapping, u64) -> Result<T, AccessError>,
-    ) -> Result<T, DmaError> {
-        if iova.0 % size != 0 {
-            return Err(DmaError::Misaligned { at: iova });
-        }
-        self.check(iova, size, way)?;
-        let (start, map) = self.find(iova.0).ok_or(DmaError::Unmapped { at: iova })?;
-        let memory = map.memory.as_ref().ok_or(DmaError::NoBacking { at: iova })?;
-        access(memory, iova.0 - start).map_err(|error| refused(error, iova))
-    }
-}
-
-/// What an access error of a mapping means at an address. Bounds and rights were checked before, so what is
-/// left is memory that went away.
-fn refused(error: AccessError, at: Iova) -> DmaError {
-    match error {
-        AccessError::ReadOnly => DmaError::ReadOnly { at },
-        AccessError::Misaligned => DmaError::Misaligned { at },
-        AccessError::OutOfBounds | AccessError::Torn => DmaError::NoBacking { at },
+    #[cold]
+    fn search(&self, at: u64, way: Way) -> Option<&Map> {
+        let (_, slot) = self.by_start.range(..=at).next_back()?;
+        let map = self.maps.get(*slot).filter(|map| map.offset_of(at).is_some())?;
+        self.recent[way as usize].set(*slot);
+        Some(map)
     }
 }
 
@@ -624,6 +451,25 @@ mod tests {
         assert_eq!(map.write(Iova(0xc0010), &[0; 4]), Err(DmaError::ReadOnly { at: Iova(0xc0010) }));
         assert!(matches!(map.map(Iova(0xc0000), 0x8000, RW, None, 0), Err(MapError::Overlap)));
         assert_eq!(map.unmap(Iova(0xc0000), 0x8000).unwrap(), 0x8000);
+    }
+
+    #[test]
+    fn what_was_found_before_is_forgotten_with_its_map() {
+        let (fd, mut map) = with(&[(0x1000, 0x1000), (0x2000, 0x1000)]);
+        map.write(Iova(0x1000), &[1]).unwrap();
+        map.read(Iova(0x1000), &mut [0]).unwrap();
+        map.unmap(Iova(0x1000), 0x1000).unwrap();
+        let gone = Err(DmaError::Unmapped { at: Iova(0x1000) });
+        assert_eq!(map.read(Iova(0x1000), &mut [0]), gone);
+        // The new map takes the place of the old one in memory, not in the address space.
+        map.map(Iova(0x5000), 0x1000, Rights::Read, Some(fd.as_fd()), 0x1000).unwrap();
+        assert_eq!(map.write(Iova(0x1000), &[1]), gone);
+        assert_eq!(map.write(Iova(0x5000), &[1]), Err(DmaError::ReadOnly { at: Iova(0x5000) }));
+        let mut byte = [0];
+        assert_eq!(map.read(Iova(0x5000), &mut byte), Ok(()));
+        assert_eq!(byte, [1]);
+        map.unmap_all();
+        assert_eq!(map.read(Iova(0x5000), &mut byte), Err(DmaError::Unmapped { at: Iova(0x5000) }));
     }
 
     #[test]

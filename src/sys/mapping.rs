@@ -171,6 +171,7 @@ impl Mapping {
     }
 
     /// Copies out of the mapping.
+    #[inline]
     pub fn read(&self, offset: u64, dst: &mut [u8]) -> Result<(), AccessError> {
         let at = self.range(offset, dst.len())?;
         self.guard(|| {
@@ -288,6 +289,7 @@ impl Mapping {
 
     /// Copies into the mapping, and publishes: the last byte becomes visible last. The naturally aligned word that ends
     /// with it is stored at once, with release ordering, after all bytes before it.
+    #[inline]
     pub fn write_release(&self, offset: u64, src: &[u8]) -> Result<(), AccessError> {
         let at = self.writable(offset, src.len())?;
         let tail = word_before(at as usize + src.len(), src.len());
@@ -313,6 +315,7 @@ impl Mapping {
         })
     }
 
+    #[inline]
     fn range(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
         let offset = usize::try_from(offset).map_err(|_| AccessError::OutOfBounds)?;
         if offset > self.len || len > self.len - offset {
@@ -322,6 +325,7 @@ impl Mapping {
         Ok(unsafe { self.base.as_ptr().add(self.delta + offset) })
     }
 
+    #[inline]
     fn writable(&self, offset: u64, len: usize) -> Result<*mut u8, AccessError> {
         let at = self.range(offset, len)?;
         match self.protection {
@@ -330,11 +334,13 @@ impl Mapping {
         }
     }
 
+    #[inline]
     fn word(&self, offset: u64, size: usize) -> Result<*mut u8, AccessError> {
         let at = self.range(offset, size)?;
         if at as usize % size == 0 { Ok(at) } else { Err(AccessError::Misaligned) }
     }
 
+    #[inline]
     fn writable_word(&self, offset: u64, size: usize) -> Result<*mut u8, AccessError> {
         self.writable(offset, size)?;
         self.word(offset, size)
