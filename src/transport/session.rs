@@ -312,11 +312,11 @@ impl Session<'_> {
         }
         let full = InfoRequest::REGION_SIZE + caps.len();
         let fits = request.argsz as usize >= full;
-        let (flags, cap_offset) = match (caps.is_empty(), fits) {
-            (true, _) => (region.flags.bits(), 0),
-            // The client learns from argsz that it has to ask again.
-            (false, false) => (region.flags.bits() | FLAG_CAPS, 0),
-            (false, true) => (region.flags.bits() | FLAG_CAPS, InfoRequest::REGION_SIZE as u32),
+        let (flags, cap_offset) = match caps.is_empty() {
+            true => (region.flags.bits(), 0),
+            // Where there is no room the client learns from argsz that it has to ask again. QEMU 11.1 refuses the flag
+            // without an offset in that reply, too.
+            false => (region.flags.bits() | FLAG_CAPS, InfoRequest::REGION_SIZE as u32),
         };
         let mut payload = [full as u32, flags, request.index, cap_offset].map(u32::to_ne_bytes).concat();
         payload.extend_from_slice(&region.size.to_ne_bytes());
