@@ -18,7 +18,8 @@ pub use layers::{ConfigError, Sources, load};
 pub enum Strict {
     /// Never: keys with strong write ordering are granted.
     Off,
-    /// At creation: any CREATE_MKEY whose context does not ask for relaxed writes is refused.
+    /// At creation: any CREATE_MKEY whose context does not ask for relaxed writes is refused. Where the capabilities let
+    /// a UMR change that, a free key is judged when it is enabled.
     Create,
     /// When a key becomes usable: a free key passes CREATE_MKEY and is judged when it is enabled.
     Enable,

@@ -7,10 +7,10 @@ use crate::device::devx::Umem;
 use crate::device::memic::{BAR_OFFSET, MemicRange};
 use crate::device::objects::{Kind, ObjRef};
 use crate::mkey::MemoryKey;
-use crate::mkey::context::{Defect, KeyContext, MAX_PAGE_SHIFT, MIN_PAGE_SHIFT, Mode, Rights, syn as context};
+use crate::mkey::context::{Defect, KeyContext, Mode, Rights, syn as context};
 use crate::mkey::judged::{self, Judged, Outcome};
 use crate::mkey::list::{OCTWORD, Translations};
-use crate::mkey::policy::{self, Grant, OrderingCaps, Origin, Rules, Violation};
+use crate::mkey::policy::{self, Grant, Origin, Rules, Violation};
 use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, QueryMkeyIn, QueryMkeyOut};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
@@ -56,9 +56,8 @@ fn create_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         }
     };
     deps.push(ObjRef { kind: Kind::Pd, id: context.pd });
-    let index = ctx.hca.objects.create(ctx.uid, MemoryKey { kind, context, list }, &deps)?;
-    let Grant { relaxed, withdrawn_encoding } = grant;
-    let outcome = Outcome::Created { index, relaxed, withdrawn_encoding };
+    let index = ctx.hca.objects.create(ctx.uid, MemoryKey::new(kind, context, list, grant), &deps)?;
+    let outcome = Outcome::Created { index, grant };
     ctx.hca.note_key(Judged { kind, origin, outcome });
     let mut out = CreateMkeyOut::zeroed();
     out.set_mkey_index(index);
@@ -88,39 +87,11 @@ fn admit(
         return Err(other(defect("data_direct", 1, syn::DATA_DIRECT)));
     }
     context.check().map_err(other)?;
-    let caps = OrderingCaps::new(&ctx.hca.caps, ctx.hca.pci_relaxed_ordering);
+    let caps = ctx.hca.key_rules.ordering(ctx.hca.pci_relaxed_ordering);
     let grant = policy::judge(context, kind, &Rules { config: &ctx.hca.profile.mkey, caps })?;
-    limits(ctx, context, input.mkey_umem_valid() != 0).map_err(other)?;
+    ctx.hca.key_rules.limits.check(context, input.mkey_umem_valid() != 0).map_err(other)?;
     let (list, deps) = translations(ctx, context, input).map_err(other)?;
     Ok(Admitted { grant, list, deps })
-}
-
-/// What depends on the capabilities' sizes.
-fn limits(ctx: &Ctx<'_>, context: &KeyContext, umem: bool) -> Result<(), Defect> {
-    let cap = |field| ctx.hca.caps.general(field);
-    let shift = context.log_page_size;
-    let page_size = || defect("log_page_size", shift.into(), context::PAGE_SIZE);
-    match context.mode {
-        // A free key gets its page size when it is enabled, one on user memory has that of the region.
-        Mode::Mtt if shift == 0 && (context.free || umem) => {}
-        Mode::Mtt if !(MIN_PAGE_SHIFT..=MAX_PAGE_SHIFT).contains(&shift) => return Err(page_size()),
-        Mode::Ksm if cap("fixed_buffer_size") == 0 => {
-            return Err(defect("access_mode", context.mode.value().into(), context::FIXED_SIZE));
-        }
-        Mode::Ksm if shift > MAX_PAGE_SHIFT => return Err(page_size()),
-        Mode::Klm => {
-            let room = context.room();
-            if room > 1u64.checked_shl(cap("log_max_klm_list_size") as u32).unwrap_or(u64::MAX) {
-                return Err(defect("translations_octword_size", room, context::KLM_LIST));
-            }
-        }
-        _ => {}
-    }
-    let max = cap("log_max_mrw_sz");
-    if max != 0 && max < 64 && !context.length64 && context.len > 1 << max {
-        return Err(defect("len", context.len, context::TOO_LONG));
-    }
-    Ok(())
 }
 
 fn translations(
@@ -152,7 +123,8 @@ fn translations(
         }
     }
     let bytes = input.klm_pas_mtt().get(..octwords as usize * OCTWORD).ok_or(actual(syn::LIST_MISSING))?;
-    let list = Translations::parse(context.mode, bytes, context.log_page_size, input.pg_access() != 0)
+    let (access, repeat) = (input.pg_access() != 0, ctx.hca.key_rules.repeat_blocks);
+    let list = Translations::parse(context.mode, bytes, context.log_page_size, access, repeat)
         .map_err(|misaligned| defect("klm_pas_mtt", misaligned.address, syn::MISALIGNED))?;
     Ok((list, Vec::new()))
 }

@@ -83,6 +83,7 @@ fn query_special_contexts(ctx: &mut Ctx<'_>, _input: &[u8]) -> Reply {
     out.set_null_mkey(key(Reserved::Null));
     out.set_dump_fill_mkey(key(Reserved::DumpFill));
     out.set_terminate_scatter_list_mkey(key(Reserved::TerminateScatterList));
+    out.set_repeated_mkey(key(Reserved::Repeat));
     Ok(out.into_inner())
 }
 
@@ -155,9 +156,10 @@ mod tests {
             [8, 12, 16, 20, 24].map(|at| u32::from_be_bytes([out[at], out[at + 1], out[at + 2], out[at + 3]]))
         };
         let [dump_fill, lkey, null, terminate, repeated] = query(&mut up(&[]));
-        assert_eq!([dump_fill, lkey, null, terminate, repeated], [0x400, 0x200, 0x300, 0x100, 0]);
+        assert_eq!([dump_fill, lkey, null, terminate, repeated], [0x500, 0x200, 0x300, 0x100, 0]);
         let none =
             ["caps.general.null_mkey=0", "caps.general.dump_fill_mkey=0", "caps.general.terminate_scatter_list_mkey=0"];
         assert_eq!(query(&mut up(&none)), [0, 0x200, 0, 0, 0]);
+        assert_eq!(query(&mut up(&["caps.general.repeated_mkey=1"]))[4], 0x400);
     }
 }

@@ -406,12 +406,13 @@ impl Function {
     fn judged_keys(&mut self) {
         while let Some(Judged { kind, origin, outcome }) = self.hca.key_log.take() {
             let verdict = match &outcome {
-                Outcome::Created { index, relaxed, withdrawn_encoding } => {
-                    if *withdrawn_encoding {
+                Outcome::Created { index, grant } => {
+                    if grant.withdrawn_encoding {
                         self.summary.violation("order_read_after_write = 2");
                     }
-                    KeyVerdict::Created { index: *index, relaxed: *relaxed }
+                    KeyVerdict::Created { index: *index, relaxed: grant.relaxed }
                 }
+                Outcome::Enabled { index, relaxed, .. } => KeyVerdict::Enabled { index: *index, relaxed: *relaxed },
                 Outcome::Refused { refusal, .. } => KeyVerdict::Refused(refusal),
             };
             self.trace.event(self.clock.now(), &TraceEvent::Key { kind, via: origin.name(), verdict });

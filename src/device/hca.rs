@@ -18,6 +18,7 @@ use super::steering::Roots;
 use super::vport::NicVport;
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, KeyLog};
+use crate::mkey::rules::KeyRules;
 use crate::mkey::translate::KeySpace;
 use crate::prm::eq::PortStateChangeEvent;
 use crate::prm::event::{EventType, PortChange};
@@ -124,6 +125,8 @@ pub struct Hca {
     pub key_log: KeyLog,
     /// What the capabilities say about keys.
     pub key_space: KeySpace,
+    /// What keys may be.
+    pub key_rules: KeyRules,
     /// "Enable Relaxed Ordering" of PCIe Device Control.
     pub pci_relaxed_ordering: bool,
     /// Completion events that wait.
@@ -172,6 +175,7 @@ impl Hca {
             keys: Keys::default(),
             key_log: KeyLog::default(),
             key_space: KeySpace::default(),
+            key_rules: KeyRules::default(),
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             multicast: multicast::Groups::default(),
@@ -197,6 +201,7 @@ impl Hca {
         match transition {
             Transition::Init => {
                 self.key_space = KeySpace::new(&self.caps, &self.profile.mkey);
+                self.key_rules = KeyRules::new(&self.caps);
                 // Limits follow the capabilities that the driver chose.
                 let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));

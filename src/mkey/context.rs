@@ -327,6 +327,17 @@ impl KeyContext {
 
     /// Names the first field that asks for what this device does not have, whatever its capabilities.
     pub fn check(&self) -> Result<(), Defect> {
+        self.check_written()?;
+        self.check_live()?;
+        if self.mode.entries_per_octword() == 0 && self.octwords != 0 {
+            let value = self.octwords.into();
+            return Err(Defect { field: "translations_octword_size", value, syndrome: syn::NO_LIST_IN_MODE });
+        }
+        Ok(())
+    }
+
+    /// The part of [`KeyContext::check`] that cannot change during the life of a key.
+    fn check_written(&self) -> Result<(), Defect> {
         let raw = &self.raw;
         if let Some(bit) = reserved_bit(raw.as_bytes()) {
             return Err(Defect { field: "reserved", value: u64::from(bit), syndrome: syn::RESERVED_BIT });
@@ -350,15 +361,16 @@ impl KeyContext {
         if let Some((field, value, syndrome)) = absent.into_iter().find(|(_, value, _)| *value != 0) {
             return Err(Defect { field, value: value.into(), syndrome });
         }
+        Ok(())
+    }
+
+    /// The part of [`KeyContext::check`] that a UMR can change.
+    pub fn check_live(&self) -> Result<(), Defect> {
         if self.mode == Mode::Memic && self.length64 {
             return Err(Defect { field: "length64", value: 1, syndrome: syn::LENGTH64 });
         }
         if !self.length64 && self.len > 0 && self.start_addr.checked_add(self.len - 1).is_none() {
             return Err(Defect { field: "len", value: self.len, syndrome: syn::RANGE });
-        }
-        if self.mode.entries_per_octword() == 0 && self.octwords != 0 {
-            let value = self.octwords.into();
-            return Err(Defect { field: "translations_octword_size", value, syndrome: syn::NO_LIST_IN_MODE });
         }
         Ok(())
     }

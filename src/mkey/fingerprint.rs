@@ -5,6 +5,7 @@
 //! entry.
 
 use super::context::{KeyContext, Mode, Rights};
+use crate::config::KeyKind;
 
 /// What a site's requests look like.
 struct Site {
@@ -135,6 +136,23 @@ pub fn driver_path(context: &KeyContext, uid: u16) -> &'static str {
         .filter(|site| site.user == (uid != 0) && (site.modes.is_empty() || site.modes.contains(&context.mode)))
         .find(|site| (site.matches)(context))
         .map_or("", |site| site.path)
+}
+
+/// The likely source of a UMR by a queue of user context `uid` that leaves a key of `kind` with `context`.
+pub fn work_request_path(context: &KeyContext, kind: KeyKind, uid: u16) -> &'static str {
+    match (kind, context.mode) {
+        (KeyKind::Window, _) => {
+            "ibv_bind_mw or IBV_WR_BIND_MW (rdma-core providers/mlx5/qp.c:set_bind_wr), or an mlx5dv key \
+             (mlx5_send_wr_mkey_configure)"
+        }
+        (_, Mode::Mtt | Mode::Ksm) if uid == 0 => {
+            "user region without IBV_ACCESS_RELAXED_ORDERING, enabled or registered again by UMR \
+             (IB/umr.c:mlx5r_umr_set_access_flags)"
+        }
+        (_, Mode::Klm) if uid == 0 => "fast registration by a kernel protocol (IB/wr.c:set_reg_wr)",
+        (_, Mode::Klm | Mode::Ksm) => "mlx5dv key (rdma-core providers/mlx5/qp.c:mlx5_send_wr_mkey_configure)",
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::context::{Defect, KeyContext};
-use super::fingerprint::driver_path;
-use super::policy::Origin;
+use super::fingerprint::{driver_path, work_request_path};
+use super::policy::{Grant, Origin};
 use crate::cmdif::error::{Syndrome, meaning};
 use crate::config::KeyKind;
 use crate::trace::KeyRefusal;
@@ -28,10 +28,19 @@ pub enum Outcome {
     Created {
         /// Its index.
         index: u32,
+        /// What was granted.
+        grant: Grant,
+    },
+    /// A UMR made the key usable, or changed the ordering of one that is.
+    Enabled {
+        /// Its index.
+        index: u32,
+        /// Whether it was never usable before.
+        first: bool,
         /// Whether it asks for relaxed writes.
         relaxed: bool,
-        /// Whether it uses the withdrawn encoding of `order_read_after_write` and that is to be reported.
-        withdrawn_encoding: bool,
+        /// Whether it has been counted so before.
+        counted: bool,
     },
     /// The key was refused.
     Refused {
@@ -51,6 +60,10 @@ pub fn refused(
     defect: Defect,
     ordering: bool,
 ) -> Judged {
+    let driver_path = match origin {
+        Origin::CreateMkey => driver_path(context, uid),
+        Origin::UmrEnable | Origin::UmrModify => work_request_path(context, kind, uid),
+    };
     let refusal = KeyRefusal {
         kind: kind.name().to_string(),
         via: origin.name().to_string(),
@@ -66,7 +79,7 @@ pub fn refused(
         length: if context.length64 { 0 } else { context.len },
         access: context.rights.names(),
         flags: context.flags(),
-        driver_path: driver_path(context, uid).to_string(),
+        driver_path: driver_path.to_string(),
         count: 1,
     };
     Judged { kind, origin, outcome: Outcome::Refused { syndrome: defect.syndrome, refusal: Box::new(refusal) } }
@@ -88,11 +101,14 @@ impl KeyLog {
     pub fn note(&mut self, keys: &mut Keys, judged: Judged) {
         let kind = judged.kind.name();
         match &judged.outcome {
-            Outcome::Created { relaxed, withdrawn_encoding, .. } => {
-                keys.note_created(kind, *relaxed);
-                if *withdrawn_encoding && !std::mem::replace(&mut self.withdrawn_named, true) {
+            Outcome::Created { grant, .. } => {
+                keys.note_created(kind, (!grant.undecided).then_some(grant.relaxed));
+                if grant.withdrawn_encoding && !std::mem::replace(&mut self.withdrawn_named, true) {
                     log::warn!(target: "cx10::mkey", "{kind} key with order_read_after_write = 2, a withdrawn encoding");
                 }
+            }
+            Outcome::Enabled { first, relaxed, counted, .. } => {
+                keys.note_enabled(kind, *first, (!counted).then_some(*relaxed));
             }
             Outcome::Refused { syndrome, refusal } => {
                 keys.note_refused((**refusal).clone());

@@ -92,6 +92,8 @@ pub struct Grant {
     pub relaxed: bool,
     /// Whether it uses the withdrawn encoding of `order_read_after_write` and the configuration wants to know.
     pub withdrawn_encoding: bool,
+    /// Whether the key is free and a UMR may yet change its write ordering.
+    pub undecided: bool,
 }
 
 /// A refused key.
@@ -117,15 +119,15 @@ pub fn judge(context: &KeyContext, kind: KeyKind, rules: &Rules<'_>) -> Result<G
         return refuse("relaxed_ordering_read", 1, syn::READ_NOT_CAPABLE, false);
     }
     let withdrawn_encoding = read_after_write(context.order_read_after_write, rules)?;
-    if is_judged(context.free, kind, rules.config) {
-        if !context.relaxed_write {
-            return refuse("relaxed_ordering_write", 0, syn::STRONG_WRITE, true);
-        }
-        if rules.config.require_read && !context.relaxed_read {
-            return refuse("relaxed_ordering_read", 0, syn::STRONG_READ, true);
-        }
+    let config = rules.config;
+    if !context.relaxed_write && is_judged(context, kind, config, caps.write_umr) {
+        return refuse("relaxed_ordering_write", 0, syn::STRONG_WRITE, true);
     }
-    Ok(Grant { relaxed: context.relaxed_write, withdrawn_encoding })
+    if config.require_read && !context.relaxed_read && is_judged(context, kind, config, caps.read_umr) {
+        return refuse("relaxed_ordering_read", 0, syn::STRONG_READ, true);
+    }
+    let undecided = context.free && context.umr_en && caps.write_umr;
+    Ok(Grant { relaxed: context.relaxed_write, withdrawn_encoding, undecided })
 }
 
 /// Judges the encoding of `order_read_after_write`; true if it is granted but to be reported.
@@ -141,11 +143,13 @@ fn read_after_write(value: u8, rules: &Rules<'_>) -> Result<bool, Violation> {
     }
 }
 
-fn is_judged(free: bool, kind: KeyKind, config: &MkeyConfig) -> bool {
+/// Whether an attribute is due to be judged. `by_umr`: a UMR may change it, so that it says nothing as long as the key
+/// is free; the driver makes its pools without the attribute then (kernel `mr.c:mlx5r_create_mkeys`).
+fn is_judged(context: &KeyContext, kind: KeyKind, config: &MkeyConfig, by_umr: bool) -> bool {
     let due = match config.strict {
         Strict::Off => false,
-        Strict::Create => true,
-        Strict::Enable => !free,
+        Strict::Create => !(context.free && context.umr_en && by_umr),
+        Strict::Enable => !context.free,
     };
     due && !config.is_exempt(kind)
 }
@@ -176,8 +180,8 @@ mod tests {
         judge(context, context.kind(), &Rules { config, caps }).map_err(|violation| violation.defect.syndrome)
     }
 
-    const STRONG: Result<Grant, Syndrome> = Ok(Grant { relaxed: false, withdrawn_encoding: false });
-    const RELAXED: Result<Grant, Syndrome> = Ok(Grant { relaxed: true, withdrawn_encoding: false });
+    const STRONG: Result<Grant, Syndrome> = Ok(Grant { relaxed: false, withdrawn_encoding: false, undecided: false });
+    const RELAXED: Result<Grant, Syndrome> = Ok(Grant { relaxed: true, withdrawn_encoding: false, undecided: false });
 
     #[test]
     fn strictness_decides_when_a_strong_key_is_refused() {
@@ -190,6 +194,27 @@ mod tests {
             assert_eq!(verdict(&context(0, 0, 0, 0), &config, ALL_CAPS), usable, "{strict:?} usable");
             assert_eq!(verdict(&context(1, 0, 0, 0), &config, ALL_CAPS), RELAXED, "{strict:?} relaxed");
         }
+    }
+
+    #[test]
+    fn a_free_key_whose_ordering_a_umr_may_change_is_judged_when_it_is_enabled() {
+        let mut pooled = context(0, 0, 0, 1);
+        pooled.umr_en = true;
+        let mut config = config(Strict::Create);
+        config.require_read = true;
+        let caps = |write_umr, read_umr| OrderingCaps { write_umr, read_umr, ..ALL_CAPS };
+        assert_eq!(verdict(&pooled, &config, caps(false, true)), Err(syn::STRONG_WRITE));
+        assert_eq!(verdict(&pooled, &config, caps(true, false)), Err(syn::STRONG_READ));
+        let undecided = Ok(Grant { relaxed: false, withdrawn_encoding: false, undecided: true });
+        assert_eq!(verdict(&pooled, &config, caps(true, true)), undecided);
+        pooled.umr_en = false;
+        assert_eq!(verdict(&pooled, &config, caps(true, true)), Err(syn::STRONG_WRITE));
+        (pooled.umr_en, pooled.free) = (true, false);
+        assert_eq!(verdict(&pooled, &config, caps(true, true)), Err(syn::STRONG_WRITE));
+        pooled.relaxed_write = true;
+        assert_eq!(verdict(&pooled, &config, caps(true, true)), Err(syn::STRONG_READ));
+        pooled.relaxed_read = true;
+        assert_eq!(verdict(&pooled, &config, caps(true, true)), RELAXED);
     }
 
     #[test]
@@ -242,7 +267,7 @@ mod tests {
         for (knob, expected) in [
             (RawEncoding2::Reject, Err(syn::RAW_WITHDRAWN)),
             (RawEncoding2::Accept, RELAXED),
-            (RawEncoding2::Report, Ok(Grant { relaxed: true, withdrawn_encoding: true })),
+            (RawEncoding2::Report, Ok(Grant { relaxed: true, withdrawn_encoding: true, undecided: false })),
         ] {
             config.raw_encoding_2 = knob;
             assert_eq!(verdict(&context(1, 0, 2, 0), &config, ALL_CAPS), expected, "{knob:?}");

@@ -14,13 +14,17 @@ pub enum Reserved {
     Lkey,
     /// Reads give zeros, writes go nowhere.
     Null,
+    /// Marks the head of a repeat block in a KLM list; no memory can be reached through it. Its number is what drivers
+    /// use that do not ask (kernel `MLX5_STRIDE_BLOCK_OP`, rdma-core `umr_strided_seg_create`).
+    Repeat,
     /// Like [`Reserved::Null`], for the unwanted parts of a packet.
     DumpFill,
 }
 
 impl Reserved {
     /// All of them.
-    pub const ALL: [Reserved; 4] = [Reserved::TerminateScatterList, Reserved::Lkey, Reserved::Null, Reserved::DumpFill];
+    pub const ALL: [Reserved; 5] =
+        [Reserved::TerminateScatterList, Reserved::Lkey, Reserved::Null, Reserved::Repeat, Reserved::DumpFill];
 
     /// The whole key.
     pub fn key(self) -> u32 {
@@ -28,16 +32,19 @@ impl Reserved {
             Reserved::TerminateScatterList => 0x100,
             Reserved::Lkey => 0x200,
             Reserved::Null => 0x300,
-            Reserved::DumpFill => 0x400,
+            Reserved::Repeat => 0x400,
+            Reserved::DumpFill => 0x500,
         }
     }
 
-    /// Whether the capabilities announce it. The terminator and the reserved lkey need no capability to be used.
+    /// Whether the capabilities announce it. The terminator, the reserved lkey and the mark of repeat blocks need no
+    /// capability to be used.
     pub fn exists(self, caps: &Capabilities) -> bool {
         let field = match self {
             Reserved::TerminateScatterList => "terminate_scatter_list_mkey",
             Reserved::Lkey => return true,
             Reserved::Null => "null_mkey",
+            Reserved::Repeat => "repeated_mkey",
             Reserved::DumpFill => "dump_fill_mkey",
         };
         caps.general(field) != 0

@@ -14,7 +14,7 @@
 
 use super::MemoryKey;
 use super::context::{ANY_QPN, KeyContext, Mode, Rights};
-use super::list::{MTT_READ, MTT_WRITE, Translations};
+use super::list::{Entry, MTT_READ, MTT_WRITE, Table, Translations};
 use super::reserved::Reserved;
 use crate::config::{MkeyConfig, Strict};
 use crate::device::capabilities::Capabilities;
@@ -281,7 +281,8 @@ impl<'a> Walk<'a> {
                     _ => {}
                 }
                 let (within, room) = in_page(va, shift);
-                let address = (page & !0xfff).checked_add(within).ok_or(KeyError::Bounds)?;
+                // A page that does not fit the page size, which a work request may have changed, begins where one would.
+                let address = page & !((within + room - 1) | 0xfff) | within;
                 Ok(piece(Place::Memory(Iova(address)), room, order))
             }
             Translations::Ksm(list) => {
@@ -292,11 +293,9 @@ impl<'a> Walk<'a> {
             }
             Translations::Klm(list) => {
                 let at = va.wrapping_sub(base(context));
-                let index = list.partition_point(|klm| klm.end <= at);
-                let klm = list.get(index).ok_or(KeyError::NotPresent)?;
-                let start = index.checked_sub(1).and_then(|i| list.get(i)).map_or(0, |before| before.end);
-                let va = klm.va.checked_add(at - start).ok_or(KeyError::Bounds)?;
-                Ok(Step::Down { key: klm.key, va, len: left.min(klm.end - at) })
+                let found = list.find(at).ok_or(KeyError::NotPresent)?;
+                let va = found.va.ok_or(KeyError::Bounds)?;
+                Ok(Step::Down { key: found.key, va, len: left.min(found.room) })
             }
             Translations::Umem { umem, offset } => {
                 let umem = &Umem::table(self.objects).get(*umem).ok_or(KeyError::NotPresent)?.object;
@@ -385,11 +384,11 @@ fn base(context: &KeyContext) -> u64 {
 }
 
 /// The entry of a list of equal pages for `va`.
-fn entry<T: Copy>(list: &[T], context: &KeyContext, va: u64) -> Result<T, KeyError> {
+fn entry<T: Entry>(list: &Table<T>, context: &KeyContext, va: u64) -> Result<T, KeyError> {
     let shift = context.log_page_size;
     let index = (va >> shift).checked_sub(context.start_addr >> shift).ok_or(KeyError::Bounds)?;
     let index = usize::try_from(index).map_err(|_| KeyError::NotPresent)?;
-    list.get(index).copied().ok_or(KeyError::NotPresent)
+    list.get(index).ok_or(KeyError::NotPresent)
 }
 
 /// Where `va` stands in its page, and how many bytes the page has from there on.

@@ -1,16 +1,19 @@
 //! Judges what a user-mode memory registration (UMR) would make of a key (PRM "UMR WQE", `mkey_mask`; kernel
 //! `include/linux/mlx5/device.h`, `mlx5_ib umr.c`).
 //!
-//! [`judge`] is the whole decision about the context; flags, lists and completion are the work queue's business.
+//! [`judge`] is the whole decision about the context; flags, lists, who may change which key, and completion are the
+//! work queue's business ([`crate::device::rdma::umr`]).
 //! Fields of the segment that the mask leaves out are ignored: the kernel fills the ordering bits of every segment,
 //! masked or not.
 
 use super::MemoryKey;
 use super::context::{Defect, KeyContext, Rights};
+use super::limits::Limits;
+use super::list::Translations;
 use super::policy::{self, Grant, Origin, Rules, Violation};
 use crate::cmdif::error::{Syndrome, syndromes};
 use crate::config::KeyKind;
-use crate::device::capabilities::Capabilities;
+use crate::device::capabilities::{Capabilities, GENERAL_2};
 use crate::prm::values::MkeyMask;
 
 syndromes! {
@@ -21,6 +24,8 @@ syndromes! {
     3 INTEGRITY "the UMR's mkey_mask names integrity fields, which are not advertised";
     4 ENTITY_SIZE "the UMR changes log_page_size and umr_modify_entity_size_disabled is set";
     5 ATOMIC "the UMR changes the atomic right and umr_modify_atomic_disabled is set";
+    6 ENTITY_SIZE_5 "the UMR changes bit 5 of log_page_size and umr_log_entity_size_5 is not advertised";
+    7 FIXED_RANGE "the UMR changes the range or the page size of a key on user memory or device memory";
 }
 
 /// What the capabilities forbid a UMR to change, apart from ordering.
@@ -30,51 +35,58 @@ pub struct UmrCaps {
     pub entity_size_disabled: bool,
     /// `umr_modify_atomic_disabled`.
     pub atomic_disabled: bool,
+    /// `umr_log_entity_size_5`.
+    pub entity_size_5: bool,
+    /// `umr_indirect_mkey_disabled`: lists of other keys stay as CREATE_MKEY made them.
+    pub indirect_disabled: bool,
+    /// `umr_extended_translation_offset`: lists of more than 2^16 octwords.
+    pub extended_offset: bool,
+    /// `umr_ptr_rlky`: lists may be read through the reserved lkey.
+    pub reserved_lkey: bool,
 }
 
 impl UmrCaps {
     /// The capabilities in force.
     pub fn new(caps: &Capabilities) -> UmrCaps {
+        let cap = |field| caps.general(field) != 0;
         UmrCaps {
-            entity_size_disabled: caps.general("umr_modify_entity_size_disabled") != 0,
-            atomic_disabled: caps.general("umr_modify_atomic_disabled") != 0,
+            entity_size_disabled: cap("umr_modify_entity_size_disabled"),
+            atomic_disabled: cap("umr_modify_atomic_disabled"),
+            entity_size_5: caps.get(GENERAL_2, "umr_log_entity_size_5") != 0,
+            indirect_disabled: cap("umr_indirect_mkey_disabled"),
+            extended_offset: cap("umr_extended_translation_offset"),
+            reserved_lkey: cap("umr_ptr_rlky"),
         }
     }
 }
 
-/// What a UMR makes of a key.
+/// What a UMR would make of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
     /// The context afterwards.
     pub context: KeyContext,
+    /// The kind that the key has then, for the policy: a window stays one when it is bound.
+    pub kind: KeyKind,
     /// Whether the key becomes usable by it.
     pub origin: Origin,
-    /// The ordering policy's answer.
-    pub grant: Grant,
 }
 
-/// Judges a UMR with `mask` and the context segment `wanted` on `key`. The origin goes with a refusal too, for the
-/// report.
+/// What a UMR with `mask` and the context segment `wanted` makes of `key`, if it may.
+pub fn change(key: &MemoryKey, mask: u64, wanted: &KeyContext) -> Change {
+    let context = merge(&key.context, MkeyMask::from_bits_truncate(mask), wanted);
+    let kind = if key.kind == KeyKind::Window { KeyKind::Window } else { context.kind() };
+    let origin = if key.context.free && !context.free { Origin::UmrEnable } else { Origin::UmrModify };
+    Change { context, kind, origin }
+}
+
+/// Judges a change of `key` by a UMR with `mask`.
 pub fn judge(
     key: &MemoryKey,
     mask: u64,
-    wanted: &KeyContext,
+    change: &Change,
     rules: &Rules<'_>,
-    caps: UmrCaps,
-) -> Result<Change, (Origin, Violation)> {
-    let context = merge(&key.context, MkeyMask::from_bits_truncate(mask), wanted);
-    let origin = if key.context.free && !context.free { Origin::UmrEnable } else { Origin::UmrModify };
-    admit(key, mask, &context, rules, caps)
-        .map(|grant| Change { context, origin, grant })
-        .map_err(|violation| (origin, violation))
-}
-
-fn admit(
-    key: &MemoryKey,
-    mask: u64,
-    context: &KeyContext,
-    rules: &Rules<'_>,
-    caps: UmrCaps,
+    caps: &UmrCaps,
+    limits: &Limits,
 ) -> Result<Grant, Violation> {
     let refuse = |field, value, syndrome: Syndrome| {
         Err(Violation { defect: Defect { field, value, syndrome }, ordering: false })
@@ -86,23 +98,25 @@ fn admit(
         return refuse("mkey_mask", mask, syn::UNKNOWN_MASK);
     };
     let page_size = MkeyMask::PAGE_SIZE | MkeyMask::PAGE_SIZE_5;
+    let range = page_size | MkeyMask::LEN | MkeyMask::START_ADDR;
+    let elsewhere = matches!(key.list, Translations::Umem { .. } | Translations::DeviceMemory { .. });
     let forbidden = [
         (MkeyMask::EN_SIGERR | MkeyMask::BSF_EN, true, syn::INTEGRITY),
         (page_size, caps.entity_size_disabled, syn::ENTITY_SIZE),
+        (MkeyMask::PAGE_SIZE_5, !caps.entity_size_5, syn::ENTITY_SIZE_5),
         (MkeyMask::A, caps.atomic_disabled, syn::ATOMIC),
         (MkeyMask::RELAXED_ORDERING_WRITE, !rules.caps.write_umr, policy::syn::UMR_WRITE_NOT_CAPABLE),
         (MkeyMask::RELAXED_ORDERING_READ, !rules.caps.read_umr, policy::syn::UMR_READ_NOT_CAPABLE),
+        (range, elsewhere, syn::FIXED_RANGE),
     ];
     if let Some((.., syndrome)) = forbidden.iter().find(|(bits, forbids, _)| *forbids && fields.intersects(*bits)) {
         return refuse("mkey_mask", mask, *syndrome);
     }
-    context.check().map_err(|defect| Violation { defect, ordering: false })?;
-    policy::judge(context, kind_after(key, context), rules)
-}
-
-/// The kind that a key has for the policy: a window stays one when it is bound.
-pub fn kind_after(key: &MemoryKey, context: &KeyContext) -> KeyKind {
-    if key.kind == KeyKind::Window { KeyKind::Window } else { context.kind() }
+    let other = |defect| Violation { defect, ordering: false };
+    let context = &change.context;
+    context.check_live().map_err(other)?;
+    limits.check(context, matches!(key.list, Translations::Umem { .. })).map_err(other)?;
+    policy::judge(context, change.kind, rules)
 }
 
 /// `current` with the fields of `mask` from `wanted`.
@@ -164,7 +178,6 @@ fn merge(current: &KeyContext, mask: MkeyMask, wanted: &KeyContext) -> KeyContex
 mod tests {
     use super::*;
     use crate::config::{MkeyConfig, RawEncoding2, Strict};
-    use crate::mkey::list::Translations;
     use crate::mkey::policy::OrderingCaps;
     use crate::prm::mkey::Mkc;
 
@@ -191,7 +204,8 @@ mod tests {
         mkc.set_log_page_size(12);
         edit(&mut mkc);
         let context = KeyContext::read(&mkc);
-        MemoryKey { kind: context.kind(), context, list: Translations::None }
+        let grant = Grant { relaxed: context.relaxed_write, withdrawn_encoding: false, undecided: true };
+        MemoryKey::new(context.kind(), context, Translations::None, grant)
     }
 
     fn segment(edit: impl FnOnce(&mut Mkc)) -> KeyContext {
@@ -213,18 +227,21 @@ mod tests {
         wanted: &KeyContext,
         strict: Strict,
         caps: OrderingCaps,
-    ) -> Result<Change, (Origin, Syndrome)> {
+    ) -> Result<(Change, Grant), (Origin, Syndrome)> {
         let config = MkeyConfig { strict, exempt: vec![], require_read: false, raw_encoding_2: RawEncoding2::Reject };
-        judge(key, mask.bits(), wanted, &Rules { config: &config, caps }, UmrCaps::default())
-            .map_err(|(origin, violation)| (origin, violation.defect.syndrome))
+        let change = change(key, mask.bits(), wanted);
+        let umr = UmrCaps { entity_size_5: true, ..UmrCaps::default() };
+        judge(key, mask.bits(), &change, &Rules { config: &config, caps }, &umr, &Limits::default())
+            .map(|grant| (change, grant))
+            .map_err(|violation| (change.origin, violation.defect.syndrome))
     }
 
     #[test]
     fn only_masked_fields_change() {
         let key = pooled(1, |m| m.set_relaxed_ordering_write(1));
-        let change = ask(&key, ENABLE, &segment(|_| {}), Strict::Create, CAPS).expect("a relaxed key");
+        let (change, grant) = ask(&key, ENABLE, &segment(|_| {}), Strict::Create, CAPS).expect("a relaxed key");
         let after = change.context;
-        assert_eq!((change.origin, change.grant.relaxed), (Origin::UmrEnable, true));
+        assert_eq!((change.origin, grant.relaxed), (Origin::UmrEnable, true));
         assert_eq!((after.free, after.pd, after.start_addr, after.len), (false, 7, 0x1000, 0x2000));
         assert_eq!((after.log_page_size, after.variant, after.qpn), (13, 0x42, 0xff_ffff));
         assert_eq!(after.rights, Rights::LOCAL_READ | Rights::LOCAL_WRITE);
@@ -315,7 +332,8 @@ mod tests {
             m.set_free(0);
         });
         let revoke = segment(|m| m.set_free(1));
-        let change = ask(&key, MkeyMask::FREE | MkeyMask::PD, &revoke, Strict::Create, CAPS).expect("a relaxed key");
+        let revoked = ask(&key, MkeyMask::FREE | MkeyMask::PD, &revoke, Strict::Create, CAPS);
+        let (change, _) = revoked.expect("a relaxed key");
         assert!(change.context.free && change.context.relaxed_write);
         assert_eq!(change.origin, Origin::UmrModify);
         // Under `enable` even a strong key may be freed.
@@ -336,9 +354,11 @@ mod tests {
         let bind = |exempt| {
             let config = config(exempt);
             let mask = (MkeyMask::FREE | MkeyMask::LEN | MkeyMask::RR).bits();
-            judge(&window, mask, &segment(|m| m.set_rr(1)), &Rules { config: &config, caps: CAPS }, UmrCaps::default())
-                .map(|change| change.context.free)
-                .map_err(|(_, violation)| (violation.defect.syndrome, violation.ordering))
+            let change = change(&window, mask, &segment(|m| m.set_rr(1)));
+            let rules = Rules { config: &config, caps: CAPS };
+            judge(&window, mask, &change, &rules, &UmrCaps::default(), &Limits::default())
+                .map(|_| change.context.free)
+                .map_err(|violation| (violation.defect.syndrome, violation.ordering))
         };
         assert_eq!(bind(vec![]), Err((policy::syn::STRONG_WRITE, true)));
         assert_eq!(bind(vec![KeyKind::Window]), Ok(false));
@@ -356,16 +376,18 @@ mod tests {
                 require_read: false,
                 raw_encoding_2: RawEncoding2::Reject,
             };
-            judge(&key, mask, &segment(|_| {}), &Rules { config: &config, caps: none }, umr)
+            let change = change(&key, mask, &segment(|_| {}));
+            judge(&key, mask, &change, &Rules { config: &config, caps: none }, &umr, &Limits::default())
                 .map(|_| ())
-                .map_err(|(_, violation)| violation.defect.syndrome)
+                .map_err(|violation| violation.defect.syndrome)
         };
-        let all = UmrCaps { entity_size_disabled: true, atomic_disabled: true };
+        let all = UmrCaps { entity_size_disabled: true, atomic_disabled: true, ..UmrCaps::default() };
         let free = UmrCaps::default();
         assert_eq!(refused(MkeyMask::RELAXED_ORDERING_WRITE.bits(), free), Err(policy::syn::UMR_WRITE_NOT_CAPABLE));
         assert_eq!(refused(MkeyMask::RELAXED_ORDERING_READ.bits(), free), Err(policy::syn::UMR_READ_NOT_CAPABLE));
         assert_eq!(refused(MkeyMask::PAGE_SIZE_5.bits(), all), Err(syn::ENTITY_SIZE));
         assert_eq!(refused(MkeyMask::PAGE_SIZE.bits(), free), Ok(()));
+        assert_eq!(refused(MkeyMask::PAGE_SIZE_5.bits(), free), Err(syn::ENTITY_SIZE_5));
         assert_eq!(refused(MkeyMask::A.bits(), all), Err(syn::ATOMIC));
         assert_eq!(refused(MkeyMask::A.bits(), free), Ok(()));
         assert_eq!(refused(MkeyMask::BSF_EN.bits(), free), Err(syn::INTEGRITY));

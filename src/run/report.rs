@@ -199,7 +199,14 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
     out.list("failed", &failures);
     out.line(
         "keys",
-        &format!("{} created{}, {} refused", device.keys.total_created(), kinds(device), device.keys.total_refused()),
+        &format!(
+            "{} created{}, {} enabled by UMR{}, {} refused",
+            device.keys.total_created(),
+            kinds(&device.keys.created),
+            device.keys.enabled.values().sum::<u64>(),
+            kinds(&device.keys.enabled),
+            device.keys.total_refused()
+        ),
     );
     out.list("refused", &device.keys.refused.iter().map(refusal).collect::<Vec<_>>());
     let unimplemented: Vec<String> = [
@@ -224,8 +231,8 @@ fn times(count: u64) -> String {
     if count == 1 { String::new() } else { format!(", {count} times") }
 }
 
-fn kinds(device: &RunSummary) -> String {
-    let kinds: Vec<String> = device.keys.created.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+fn kinds(counts: &BTreeMap<String, u64>) -> String {
+    let kinds: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
 }
 

@@ -75,6 +75,13 @@ pub enum KeyVerdict<'a> {
         /// True if the context asks for relaxed writes.
         relaxed: bool,
     },
+    /// A UMR made the key usable, or changed its ordering.
+    Enabled {
+        /// Index of the key.
+        index: u32,
+        /// True if the context asks for relaxed writes.
+        relaxed: bool,
+    },
     /// The key was refused.
     Refused(&'a KeyRefusal),
 }
@@ -317,8 +324,9 @@ fn event_line(time_ns: u64, event: &Event<'_>) -> Map<String, Value> {
             put(&mut map, "kind", kind.name());
             put(&mut map, "via", *via);
             match verdict {
-                KeyVerdict::Created { index, relaxed } => {
-                    put(&mut map, "verdict", "created");
+                KeyVerdict::Created { index, relaxed } | KeyVerdict::Enabled { index, relaxed } => {
+                    let created = matches!(verdict, KeyVerdict::Created { .. });
+                    put(&mut map, "verdict", if created { "created" } else { "enabled" });
                     put(&mut map, "index", *index);
                     put(&mut map, "relaxed", *relaxed);
                 }

@@ -133,11 +133,13 @@ pub struct Commands {
 pub struct Keys {
     /// Keys created, by kind.
     pub created: BTreeMap<String, u64>,
+    /// Keys that a UMR made usable, by kind; each key once, however often it is used again.
+    pub enabled: BTreeMap<String, u64>,
     /// Keys destroyed (a reset or a teardown destroys what is left).
     pub destroyed: u64,
-    /// Created keys whose context asked for relaxed writes.
+    /// Keys whose context asked for relaxed writes when they were created, or when a UMR enabled them if that decides.
     pub relaxed: u64,
-    /// Created keys that were not relaxed but exempt or not judged, by kind.
+    /// The same of keys that were not relaxed but exempt or not judged, by kind.
     pub strict_tolerated: BTreeMap<String, u64>,
     /// Refusals, by cause.
     pub refused: Vec<KeyRefusal>,
@@ -148,13 +150,25 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// A key was created. `relaxed` says whether its context asks for relaxed writes.
-    pub fn note_created(&mut self, kind: &str, relaxed: bool) {
+    /// A key was created. `relaxed` says whether its context asks for relaxed writes, if that is its last word.
+    pub fn note_created(&mut self, kind: &str, relaxed: Option<bool>) {
         bump(&mut self.created, kind, 1);
-        if relaxed {
-            self.relaxed += 1;
-        } else {
-            bump(&mut self.strict_tolerated, kind, 1);
+        self.note_ordering(kind, relaxed);
+    }
+
+    /// A UMR made a key usable, or changed the ordering of one that is; `relaxed` as above.
+    pub fn note_enabled(&mut self, kind: &str, first: bool, relaxed: Option<bool>) {
+        if first {
+            bump(&mut self.enabled, kind, 1);
+        }
+        self.note_ordering(kind, relaxed);
+    }
+
+    fn note_ordering(&mut self, kind: &str, relaxed: Option<bool>) {
+        match relaxed {
+            Some(true) => self.relaxed += 1,
+            Some(false) => bump(&mut self.strict_tolerated, kind, 1),
+            None => {}
         }
     }
 

@@ -6,7 +6,8 @@ use super::*;
 use crate::config::KeyKind;
 use crate::device::page_list::PageList;
 use crate::device::pages::{Demand, Pages};
-use crate::mkey::list::{Klm, Ksm};
+use crate::mkey::list::{Ksm, OCTWORD};
+use crate::mkey::policy::Grant;
 use crate::prm::mkey::Mkc;
 
 const PD: u32 = 7;
@@ -53,7 +54,8 @@ impl World {
         let mut context = KeyContext::read(&mkc);
         context.rights = ANY;
         edit(&mut context);
-        let key = MemoryKey { kind: KeyKind::Mtt, context, list };
+        let grant = Grant { relaxed: context.relaxed_write, withdrawn_encoding: false, undecided: false };
+        let key = MemoryKey::new(KeyKind::Mtt, context, list, grant);
         self.objects.create(0, key, &[]).expect("room for keys") << 8 | 0x5a
     }
 
@@ -79,7 +81,7 @@ fn memory(at: u64, len: u64) -> Piece {
 #[test]
 fn pages_are_found_from_any_start_and_never_beyond_the_key() {
     let mut world = World::new();
-    let pages = Translations::Mtt(vec![0x9000 | 3, 0x4000 | 3, 0xf000 | 3]);
+    let pages = Translations::Mtt(vec![0x9000 | 3, 0x4000 | 3, 0xf000 | 3].into());
     let key = world.key(MTT, 0x1_0800, 0x2000, 12, pages);
     assert_eq!(world.ask(&request(key, 0x1_0800, 0x800)), Ok(vec![memory(0x9800, 0x800)]));
     let whole = vec![memory(0x9800, 0x800), memory(0x4000, 0x1000), memory(0xf000, 0x800)];
@@ -140,7 +142,7 @@ fn every_access_needs_its_own_right() {
 #[test]
 fn page_rights_count_for_what_is_done_to_the_page() {
     let mut world = World::new();
-    let pages = Translations::Mtt(vec![0x1000 | 1, 0x2000 | 2, 0x3000, 0x4000 | 3]);
+    let pages = Translations::Mtt(vec![0x1000 | 1, 0x2000 | 2, 0x3000, 0x4000 | 3].into());
     let key = world.key(MTT, 0, 0x4000, 12, pages);
     let ask = |va, access| world.ask(&Request { access, ..request(key, va, 8) }).err();
     use Access::{LocalRead, LocalWrite, RemoteAtomic, RemoteRead, RemoteWrite};
@@ -160,7 +162,7 @@ fn page_rights_count_for_what_is_done_to_the_page() {
 #[test]
 fn an_error_in_the_middle_comes_after_the_pieces_before_it() {
     let mut world = World::new();
-    let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0, 0x3000 | 3]));
+    let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0, 0x3000 | 3].into()));
     let walk = resolve(&world.objects, &world.space, &request(key, 0x800, 0x2000)).expect("inside the key");
     let all: Vec<_> = walk.collect();
     assert_eq!(all, [Ok(memory(0x1800, 0x800)), Err(KeyError::NotPresent)]);
@@ -176,7 +178,7 @@ fn no_bytes_need_no_key() {
 fn a_window_needs_its_parents_local_rights_and_its_own_remote_ones() {
     let mut world = World::new();
     let read_only = world.key_with(PA, 0, 0x1000, 0, Translations::None, |c| c.rights = Rights::LOCAL_READ);
-    let list = |key| Translations::Klm(vec![Klm { end: 0x100, key, va: 0x40 }]);
+    let list = |key| klm_list([(0x100, key, 0x40)]);
     let window = world.key_with(KLM, 0x5000, 0x100, 0, list(read_only), |c| {
         c.rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
     });
@@ -191,9 +193,8 @@ fn a_piece_list_is_crossed_from_entry_to_entry_and_padding_is_passed_over() {
     let mut world = World::new();
     let low = world.key(PA, 0, 0x1000, 0, Translations::None);
     let high = world.key(PA, 0x8000, 0x1000, 0, Translations::None);
-    let list = [(0x10, low, 0x100), (0x10, 0, 0), (0x18, high, 0x8200), (0x18, 0, 0), (0x20, low, 0x300), (0x20, 0, 0)];
-    let list = list.into_iter().map(|(end, key, va)| Klm { end, key, va }).collect();
-    let key = world.key(KLM, 0x40, 0x30, 0, Translations::Klm(list));
+    let list = [(0x10, low, 0x100), (0, 0, 0), (8, high, 0x8200), (0, 0, 0), (8, low, 0x300), (0, 0, 0)];
+    let key = world.key(KLM, 0x40, 0x30, 0, klm_list(list));
     let whole = vec![memory(0x100, 0x10), memory(0x8200, 8), memory(0x300, 8)];
     assert_eq!(world.ask(&request(key, 0x40, 0x20)), Ok(whole));
     assert_eq!(world.ask(&request(key, 0x50, 1)), Ok(vec![memory(0x8200, 1)]));
@@ -201,18 +202,26 @@ fn a_piece_list_is_crossed_from_entry_to_entry_and_padding_is_passed_over() {
     assert_eq!(world.ask(&request(key, 0x5f, 2)), Err(KeyError::NotPresent), "the key is longer than its list");
 }
 
+/// A KLM list of lengths, keys and addresses.
+fn klm_list(entries: impl IntoIterator<Item = (u32, u32, u64)>) -> Translations {
+    let octword =
+        |(len, key, va): (u32, u32, u64)| [&len.to_be_bytes()[..], &key.to_be_bytes(), &va.to_be_bytes()].concat();
+    let bytes: Vec<u8> = entries.into_iter().flat_map(octword).collect();
+    Translations::parse(Mode::Klm, &bytes, 0, false, true).expect("any list")
+}
+
 #[test]
 fn indirect_keys_nest_as_deep_as_advertised_and_loops_end_there() {
     let mut world = World::new();
     let mut key = world.key(PA, 0, 0x1000, 0, Translations::None);
     for level in 1..=5 {
-        key = world.key(KLM, 0, 0x1000, 0, Translations::Klm(vec![Klm { end: 0x1000, key, va: 0 }]));
+        key = world.key(KLM, 0, 0x1000, 0, klm_list([(0x1000, key, 0)]));
         let expected = if level <= 4 { Ok(vec![memory(8, 8)]) } else { Err(KeyError::TooDeep) };
         assert_eq!(world.ask(&request(key, 8, 8)), expected, "{level} levels");
     }
     // The next key will have this index.
     let own = ((key >> 8) + 1) << 8 | 0x5a;
-    let looped = world.key(KSM, 0, 0x1000, 12, Translations::Ksm(vec![Ksm { key: own, va: 0 }]));
+    let looped = world.key(KSM, 0, 0x1000, 12, Translations::Ksm(vec![Ksm { key: own, va: 0 }].into()));
     assert_eq!(looped, own);
     assert_eq!(world.ask(&request(looped, 0, 8)), Err(KeyError::TooDeep));
 }
@@ -221,7 +230,7 @@ fn indirect_keys_nest_as_deep_as_advertised_and_loops_end_there() {
 fn children_in_another_domain_are_out_of_reach() {
     let mut world = World::new();
     let foreign = world.key_with(PA, 0, 0x1000, 0, Translations::None, |c| c.pd = PD + 1);
-    let list = Translations::Klm(vec![Klm { end: 0x1000, key: foreign, va: 0 }]);
+    let list = klm_list([(0x1000, foreign, 0)]);
     let key = world.key(KLM, 0, 0x1000, 0, list);
     assert_eq!(world.ask(&request(key, 0, 8)), Err(KeyError::WrongPd));
 }
@@ -232,7 +241,7 @@ fn the_null_key_takes_everything_and_the_reserved_lkey_is_for_some_queues() {
     let null = Reserved::Null.key();
     let nowhere = |len| Piece { place: Place::Nowhere, len, order: KeyOrder::default() };
     assert_eq!(world.ask(&request(null, 0x1234, 99)), Ok(vec![nowhere(99)]));
-    let list = Translations::Ksm(vec![Ksm { key: null, va: 0 }; 2]);
+    let list = Translations::Ksm(vec![Ksm { key: null, va: 0 }; 2].into());
     let key = world.key(KSM, 0, 0x2000, 12, list);
     assert_eq!(world.ask(&request(key, 0xff0, 32)), Ok(vec![nowhere(16), nowhere(16)]));
     let lkey = request(Reserved::Lkey.key(), 0x1234, 8);
@@ -272,7 +281,7 @@ fn pieces_carry_the_ordering_of_the_key_they_lie_in() {
         c.relaxed_write = true;
         c.order_read_after_write = 1;
     });
-    let key = world.key(KLM, 0, 0x1000, 0, Translations::Klm(vec![Klm { end: 0x1000, key: leaf, va: 0 }]));
+    let key = world.key(KLM, 0, 0x1000, 0, klm_list([(0x1000, leaf, 0)]));
     let pieces = world.ask(&request(key, 0, 8)).expect("inside");
     let order = KeyOrder { relaxed_write: true, relaxed_read: false, relaxed_read_after_write: true };
     assert_eq!(pieces[0].order, order);
@@ -281,7 +290,7 @@ fn pieces_carry_the_ordering_of_the_key_they_lie_in() {
 #[test]
 fn a_collected_request_has_at_most_so_many_pieces() {
     let mut world = World::new();
-    let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0x5000 | 3, 0x3000 | 3]));
+    let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0x5000 | 3, 0x3000 | 3].into()));
     let collect = |max| collect(&world.objects, &world.space, &request(key, 0, 0x3000), max);
     assert_eq!(collect(2), Ok(None));
     assert_eq!(collect(3).map(|pieces| pieces.map(|p| p.len())), Ok(Some(3)));
@@ -312,7 +321,7 @@ fn byte(world: &World, key: u32, va: u64, depth: u32) -> Result<u64, KeyError> {
     let within = (u128::from(va) % size) as u64;
     match list {
         Translations::Mtt(pages) => match pages.get(slot) {
-            Some(page) if page & 1 != 0 => Ok((page & !0xfff) + within),
+            Some(page) if page & 1 != 0 => Ok((page & !0xfff) / size as u64 * size as u64 + within),
             Some(page) if page & 2 != 0 => Err(KeyError::PageRights),
             _ => Err(KeyError::NotPresent),
         },
@@ -320,16 +329,40 @@ fn byte(world: &World, key: u32, va: u64, depth: u32) -> Result<u64, KeyError> {
             let ksm = list.get(slot).ok_or(KeyError::NotPresent)?;
             byte(world, ksm.key, ksm.va + within, depth - 1)
         }
-        Translations::Klm(list) => {
+        Translations::Klm(_) => {
+            let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+            let octwords: Vec<[u8; OCTWORD]> = (0..context.octwords).map(|i| list.octword(i as usize, true)).collect();
+            let mut pieces: Vec<(u64, u32, u64)> = Vec::new();
+            let mut entries = octwords.iter();
+            while let Some(entry) = entries.next() {
+                let (len, key, child) = (number(&entry[..4]), number(&entry[4..8]) as u32, number(&entry[8..]));
+                if key != 0x400 {
+                    pieces.push((len, key, child));
+                    continue;
+                }
+                let (turns, count) = (number(&entry[8..12]), number(&entry[14..]));
+                let block: Vec<_> = entries.by_ref().take(count as usize).collect();
+                for turn in 0..turns {
+                    let mut left = len;
+                    for entry in &block {
+                        let (stride, len) = (number(&entry[..2]), number(&entry[2..4]).min(left));
+                        pieces.push((len, number(&entry[4..8]) as u32, number(&entry[8..]) + turn * stride));
+                        left -= len;
+                    }
+                    // Bytes that no entry has.
+                    pieces.push((left, u32::MAX, 0));
+                }
+            }
             let mut at = va - context.start_addr;
-            let mut from = 0;
-            for klm in list {
-                let len = klm.end - from;
+            for (len, key, child) in pieces {
                 if at < len {
-                    return byte(world, klm.key, klm.va + at, depth - 1);
+                    return if key == u32::MAX {
+                        Err(KeyError::NotPresent)
+                    } else {
+                        byte(world, key, child + at, depth - 1)
+                    };
                 }
                 at -= len;
-                from = klm.end;
             }
             Err(KeyError::NotPresent)
         }
@@ -337,12 +370,19 @@ fn byte(world: &World, key: u32, va: u64, depth: u32) -> Result<u64, KeyError> {
     }
 }
 
+/// An entry of a random KLM list: its length and child, or a repeat block with its turns and length of a turn.
+#[derive(Clone, Debug)]
+enum Part {
+    Child(u64, usize, u64),
+    Block { turns: u32, turn: u32, entries: Vec<(u32, u32, usize, u64)> },
+}
+
 /// A key of the random world, before its children have numbers.
 #[derive(Clone, Debug)]
 enum Plan {
     Pa { start: u64, len: u64 },
     Mtt { start: u64, len: u64, pages: Vec<u64> },
-    Klm { start: u64, len: u64, list: Vec<(u64, usize, u64)> },
+    Klm { start: u64, len: u64, list: Vec<Part> },
     Ksm { start: u64, len: u64, shift: u32, list: Vec<(usize, u64)> },
 }
 
@@ -362,14 +402,22 @@ fn child() -> impl Strategy<Value = (usize, u64)> {
     (prop_oneof![4 => 0usize..2, 1 => 0usize..16], prop_oneof![9 => 8u64..0x200, 1 => 0u64..0x3000])
 }
 
+fn part() -> impl Strategy<Value = Part> {
+    let entry = (0u32..0x20, 0u32..0x10, child()).prop_map(|(stride, len, (key, va))| (stride, len, key, va));
+    prop_oneof![
+        3 => (0u64..0x60, child()).prop_map(|(len, (key, va))| Part::Child(len, key, va)),
+        1 => (0u32..5, 0u32..0x30, prop::collection::vec(entry, 0..5))
+            .prop_map(|(turns, turn, entries)| Part::Block { turns, turn, entries }),
+    ]
+}
+
 fn indirect() -> impl Strategy<Value = Plan> {
     prop_oneof![
-        (0u64..0x40, 0x40u64..0x200, prop::collection::vec((0u64..0x60, child()), 1..8)).prop_map(
-            |(start, len, list)| {
-                let list = list.into_iter().map(|(len, (key, va))| (len, key, va)).collect();
-                Plan::Klm { start, len, list }
-            }
-        ),
+        (0u64..0x40, 0x40u64..0x200, prop::collection::vec(part(), 1..8)).prop_map(|(start, len, list)| Plan::Klm {
+            start,
+            len,
+            list
+        }),
         (0u64..0x40, 0x40u64..0x200, 3u32..8, prop::collection::vec(child(), 1..8))
             .prop_map(|(start, len, shift, list)| Plan::Ksm { start, len, shift, list }),
     ]
@@ -388,22 +436,28 @@ fn build(plans: &[Plan], spoilt: &[usize]) -> (World, Vec<u32>) {
         let key = match plan {
             Plan::Pa { start, len } => world.key_with(PA, *start, *len, 0, Translations::None, spoil),
             Plan::Mtt { start, len, pages } => {
-                world.key_with(MTT, *start, *len, 12, Translations::Mtt(pages.clone()), spoil)
+                world.key_with(MTT, *start, *len, 12, Translations::Mtt(pages.clone().into()), spoil)
             }
             Plan::Klm { start, len, list } => {
-                let mut end = 0;
-                let list = list
+                let list: Vec<(u32, u32, u64)> = list
                     .iter()
-                    .map(|(len, key, va)| {
-                        end += len;
-                        Klm { end, key: child(*key), va: *va }
+                    .flat_map(|part| match part {
+                        Part::Child(len, key, va) => vec![(*len as u32, child(*key), *va)],
+                        Part::Block { turns, turn, entries } => {
+                            let head = (*turn, 0x400, u64::from(*turns) << 32 | entries.len() as u64);
+                            let entries = entries.iter().map(|(s, len, key, va)| (s << 16 | len, child(*key), *va));
+                            std::iter::once(head).chain(entries).collect()
+                        }
                     })
                     .collect();
-                world.key_with(KLM, *start, *len, 0, Translations::Klm(list), spoil)
+                world.key_with(KLM, *start, *len, 0, klm_list(list.iter().copied()), |context| {
+                    context.octwords = list.len() as u32;
+                    spoil(context);
+                })
             }
             Plan::Ksm { start, len, shift, list } => {
-                let list = list.iter().map(|(key, va)| Ksm { key: child(*key), va: *va }).collect();
-                world.key_with(KSM, *start, *len, *shift, Translations::Ksm(list), spoil)
+                let list: Vec<Ksm> = list.iter().map(|(key, va)| Ksm { key: child(*key), va: *va }).collect();
+                world.key_with(KSM, *start, *len, *shift, Translations::Ksm(list.into()), spoil)
             }
         };
         keys.push(key);
