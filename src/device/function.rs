@@ -11,6 +11,7 @@ use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, Ni
 use super::irq::Interrupts;
 use super::memic;
 use super::poll::{Look, Polling, UarPages};
+use super::rdma::umr::{Poster, UmrError};
 use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
 use crate::config::Doorbells;
@@ -160,6 +161,11 @@ impl Function {
     pub fn complete(&mut self, cqn: u32, cqe: &[u8; CQE]) -> Completion {
         let now = self.clock.now();
         self.hca.complete(cqn, cqe, &mut self.bus, now)
+    }
+
+    /// Executes a UMR work request, as a queue's engine does.
+    pub fn execute_umr(&mut self, poster: &Poster, mkey: u32, body: &[u8]) -> Result<(), UmrError> {
+        self.hca.execute_umr(poster, mkey, body, &mut self.bus)
     }
 
     /// All state behind commands.

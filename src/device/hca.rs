@@ -127,6 +127,8 @@ pub struct Hca {
     pub key_space: KeySpace,
     /// What keys may be.
     pub key_rules: KeyRules,
+    /// Where lists of UMR work requests are read to; kept, so that nothing is allocated for each.
+    pub umr_list: Vec<u8>,
     /// "Enable Relaxed Ordering" of PCIe Device Control.
     pub pci_relaxed_ordering: bool,
     /// Completion events that wait.
@@ -176,6 +178,7 @@ impl Hca {
             key_log: KeyLog::default(),
             key_space: KeySpace::default(),
             key_rules: KeyRules::default(),
+            umr_list: Vec::new(),
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             multicast: multicast::Groups::default(),

@@ -271,6 +271,20 @@ impl Objects {
         Ok(())
     }
 
+    /// Lets the object `id` depend on `to` instead of `from`, as a work request does that moves a key to another domain.
+    /// On error nothing has changed. Allocates nothing.
+    pub fn redirect<T: Object>(&mut self, uid: u16, id: u32, from: ObjRef, to: ObjRef) -> Result<(), CmdError> {
+        self.entry::<T>(uid, id)?;
+        self.acquire(uid, &[to])?;
+        let dep = T::table_mut(self).get_mut(id).and_then(|entry| entry.deps.iter_mut().find(|dep| **dep == from));
+        let old = match dep {
+            Some(dep) => std::mem::replace(dep, to),
+            None => to,
+        };
+        self.release(&[old]);
+        Ok(())
+    }
+
     /// Charges the object `id` for `extra` bytes beyond its context from now on, as a resize does.
     pub fn recharge<T: Object>(&mut self, uid: u16, id: u32, extra: u64) -> Result<(), CmdError> {
         let old = self.entry::<T>(uid, id)?.charged;

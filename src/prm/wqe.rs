@@ -128,6 +128,7 @@ crate::prm::layout! {
         inline @ 0x0 : 1;
         check_free @ 0x1 : 2;
         translation_offset_en @ 0x3 : 1;
+        check_qpn @ 0x4 : 1;
         xlt_octowords @ 0x20 : 16;
         xlt_offset @ 0x30 : 16;
         bsf_octowords @ 0x30 : 16, alias;
@@ -277,6 +278,9 @@ mod tests {
         umr.set_inline(1);
         umr.set_check_free(1);
         assert_eq!(umr.as_bytes()[0], (1 << 7) | (1 << 5));
+        umr.set_translation_offset_en(1);
+        umr.set_check_qpn(1);
+        assert_eq!(umr.as_bytes()[0], (1 << 7) | (1 << 5) | (1 << 4) | (1 << 3));
         let mut eth = EthSeg::zeroed();
         eth.set_l3_csum(1);
         eth.set_l4_csum(1);
