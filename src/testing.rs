@@ -2,6 +2,7 @@
 //! bring the function up. It knows the device only through its registers and memory, as a real driver does.
 
 pub mod queues;
+pub mod rdma;
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::capabilities::{Capabilities, ROCE};
+use super::capabilities::{ATOMIC, Capabilities, ROCE};
 use super::cq::CqEvents;
 use super::flush::FlushSchedule;
 use super::memic::DeviceMemory;
@@ -115,6 +115,8 @@ pub struct Hca {
     pub flushes: FlushSchedule,
     /// Queue pairs that have work.
     pub rdma: rdma::Schedule,
+    /// Atomic operations take memory as big-endian, until the driver asks for the host's order.
+    pub atomics_big_endian: bool,
     /// What the port is connected to.
     pub link: Box<dyn Link>,
     /// Text of the node description register.
@@ -167,6 +169,7 @@ impl Hca {
             sends: SendSchedule::default(),
             flushes: FlushSchedule::default(),
             rdma: rdma::Schedule::default(),
+            atomics_big_endian: true,
             link: Box::new(NotConnected),
             caps,
             issi: 0,
@@ -210,6 +213,7 @@ impl Hca {
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
                 self.vport = NicVport::new(&self.profile.net, &self.caps);
                 self.roots = Roots::default();
+                self.atomics_big_endian = self.caps.get(ATOMIC, "atomic_req_8B_endianness_mode") == 0;
                 self.sends = SendSchedule::new(&self.caps);
                 self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }

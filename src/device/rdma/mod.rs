@@ -18,6 +18,9 @@ pub mod responder;
 pub mod state;
 pub mod umr;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use self::packet::{Packet, Transport};

@@ -620,9 +620,11 @@ impl Portion<'_> {
             let failure = Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: 0x83 };
             return self.fail_started(qpn, atomic.first, failure);
         }
-        // The byte order of atomics is the host's on both sides.
+        // The value comes back in the byte order in which it was in memory.
         let mut bytes = [0; SHORT];
-        bytes[..8].copy_from_slice(&packet.head.original.to_le_bytes());
+        let original = packet.head.original;
+        let big = self.hca.atomics_big_endian;
+        bytes[..8].copy_from_slice(&if big { original.to_be_bytes() } else { original.to_le_bytes() });
         let value = Packet { head: packet.head, len: 8, payload: Payload::Short { bytes } };
         if !self.acknowledge(qpn, atomic.first) {
             return self.implied_nak(qpn);

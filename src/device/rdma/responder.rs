@@ -513,13 +513,29 @@ impl Portion<'_> {
         match piece.place {
             Place::Memory(at) => {
                 let store = Store { class: StoreClass::AtomicResult, stream: Stream::Qp(qpn), key: piece.order };
-                Ok(self.bus.atomic(store, at, op)?)
+                if !self.hca.atomics_big_endian {
+                    return Ok(self.bus.atomic(store, at, op)?);
+                }
+                // As one step all the same: what is swapped in was made of what was there.
+                let mut seen = 0;
+                loop {
+                    let swap = op.apply(u64::swap_bytes(seen)).swap_bytes();
+                    let exchange =
+                        AtomicOp::CompareSwap { compare: seen, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
+                    let found = self.bus.atomic(store, at, exchange)?;
+                    if found == seen {
+                        return Ok(found.swap_bytes());
+                    }
+                    seen = found;
+                }
             }
             Place::Device(at) => {
                 let mut bytes = [0; 8];
                 self.hca.memic.read(at, &mut bytes);
-                let original = u64::from_le_bytes(bytes);
-                self.hca.memic.write(at, &op.apply(original).to_le_bytes());
+                let big = self.hca.atomics_big_endian;
+                let original = if big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) };
+                let changed = op.apply(original);
+                self.hca.memic.write(at, &if big { changed.to_be_bytes() } else { changed.to_le_bytes() });
                 Ok(original)
             }
             Place::Nowhere => Ok(0),

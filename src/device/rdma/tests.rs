@@ -1,0 +1,601 @@
+//! Queue pairs by their rings, doorbells and completions.
+
+use crate::prm::cqe::{Cqe, ErrCqe};
+use crate::prm::event::EventType;
+use crate::prm::values::{CqeOpcode, CqeSyndrome, QpMtu, QpState, QpType, WqeOpcode};
+use crate::prm::wqe::AtomicSeg;
+use crate::testing::rdma::{Cq, Link, RdmaRig, data, inline, remote};
+
+type Entry = Cqe<Vec<u8>>;
+
+fn success(cqe: Option<Entry>, opcode: CqeOpcode) -> Entry {
+    let cqe = cqe.expect("a completion");
+    let error = ErrCqe::wrap(cqe.as_bytes());
+    assert_eq!(cqe.opcode(), u32::from(opcode.0), "syndrome {:#x} {:#x}", error.syndrome(), error.vendor_err_synd());
+    cqe
+}
+
+fn failure(cqe: Option<Entry>, opcode: CqeOpcode) -> CqeSyndrome {
+    let cqe = cqe.expect("a completion");
+    assert_eq!(cqe.opcode(), u32::from(opcode.0));
+    CqeSyndrome(ErrCqe::wrap(cqe.as_bytes()).syndrome() as u8)
+}
+
+fn nothing(rig: &mut RdmaRig, cq: &mut Cq) {
+    assert!(rig.poll(cq).is_none());
+}
+
+fn state(rig: &mut RdmaRig, qpn: u32) -> QpState {
+    QpState(rig.query(qpn).state() as u8)
+}
+
+const SIZES: [usize; 9] = [0, 1, 7, 1023, 1024, 1025, 2048, 5000, 70_000];
+
+#[test]
+fn a_write_moves_every_byte_and_no_other() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, to) = (rig.memory(1 << 17), rig.memory(1 << 17));
+    for size in SIZES {
+        let bytes = rig.pattern(from, size, size as u8);
+        rig.write(to, &vec![0xee; size + 128]);
+        let mut segments = remote(to + 64, key);
+        if size > 0 {
+            segments.extend(data(size as u32, key, from));
+        }
+        rig.send(&mut a, WqeOpcode::RDMA_WRITE, &segments);
+        let cqe = rig.poll(&mut a.cq);
+        let cqe = success(cqe, CqeOpcode::REQ);
+        assert_eq!((cqe.qpn(), cqe.srqn_user_index()), (a.qpn, 0xabc));
+        assert_eq!(cqe.send_wqe_opcode(), u32::from(WqeOpcode::RDMA_WRITE.0));
+        let seen = rig.read(to, size + 128);
+        assert_eq!(seen[64..64 + size], bytes, "{size}");
+        assert!(seen[..64].iter().chain(&seen[64 + size..]).all(|byte| *byte == 0xee), "{size}");
+    }
+}
+
+#[test]
+fn a_send_fills_the_receive_list_and_says_how_much() {
+    let mut rig = RdmaRig::new();
+    for service in [QpType::RC, QpType::UC] {
+        let (mut a, mut b) = rig.pair(service, Link::default());
+        let key = rig.key;
+        let (from, to) = (rig.memory(1 << 17), rig.memory(1 << 17));
+        for size in SIZES {
+            let bytes = rig.pattern(from, size, 3);
+            rig.write(to, &vec![0; 1 << 17]);
+            let mut list = data(3, key, to);
+            list.extend(data(0, key, 0));
+            list.extend(data(1 << 16 | 0xfff0, key, to + 0x100));
+            rig.post_receive(&mut b, &list);
+            let segments = if size > 0 { data(size as u32, key, from) } else { vec![] };
+            rig.post_send(&mut a, WqeOpcode::SEND_IMM, &segments, |ctrl| {
+                ctrl.set_imm(0x1234_5678);
+                ctrl.set_se(1);
+            });
+            rig.ring_send(&a);
+            rig.settle();
+            let sent = rig.poll(&mut a.cq);
+            success(sent, CqeOpcode::REQ);
+            let received = rig.poll(&mut b.cq);
+            let cqe = success(received, CqeOpcode::RESP_SEND_IMM);
+            assert_eq!((cqe.byte_cnt(), cqe.immediate(), cqe.se()), (size as u32, 0x1234_5678, 1));
+            assert_eq!((cqe.rqpn(), cqe.qpn(), cqe.grh(), cqe.roce_l3_type()), (a.qpn, b.qpn, 1, 2));
+            let head = size.min(3);
+            assert_eq!(rig.read(to, head), bytes[..head]);
+            assert_eq!(rig.read(to + 0x100, size - head), bytes[head..]);
+        }
+    }
+}
+
+#[test]
+fn inline_data_needs_no_key_and_wraps_with_the_ring() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let to = rig.memory(4096);
+    for round in 0..50u8 {
+        let bytes: Vec<u8> = (0..200).map(|i| i as u8 ^ round).collect();
+        let mut segments = remote(to, key);
+        segments.extend(inline(&bytes[..150]));
+        segments.extend(inline(&bytes[150..]));
+        rig.send(&mut a, WqeOpcode::RDMA_WRITE, &segments);
+        let cqe = rig.poll(&mut a.cq);
+        success(cqe, CqeOpcode::REQ);
+        assert_eq!(rig.read(to, 200), bytes, "{round}");
+    }
+}
+
+#[test]
+fn a_read_brings_every_byte_into_the_list() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, to) = (rig.memory(1 << 17), rig.memory(1 << 17));
+    for size in SIZES {
+        let bytes = rig.pattern(from, size, 9);
+        rig.write(to, &vec![0; 1 << 17]);
+        let mut segments = remote(from, key);
+        let head = size.min(5);
+        for (len, at) in [(head, to), (size - head, to + 0x100)] {
+            if len > 0 {
+                segments.extend(data(len as u32, key, at));
+            }
+        }
+        rig.send(&mut a, WqeOpcode::RDMA_READ, &segments);
+        let cqe = rig.poll(&mut a.cq);
+        assert_eq!(success(cqe, CqeOpcode::REQ).byte_cnt(), size as u32);
+        assert_eq!(rig.read(to, head), bytes[..head]);
+        assert_eq!(rig.read(to + 0x100, size - head), bytes[head..]);
+    }
+}
+
+#[test]
+fn more_reads_than_allowed_wait_for_each_other() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link { log_reads: 1, ..Link::default() });
+    let key = rig.key;
+    let (from, to) = (rig.memory(1 << 16), rig.memory(1 << 16));
+    let bytes = rig.pattern(from, 40_000, 1);
+    for i in 0..10u64 {
+        let mut segments = remote(from + 4000 * i, key);
+        segments.extend(data(4000, key, to + 4000 * i));
+        rig.post_send(&mut a, WqeOpcode::RDMA_READ, &segments, |_| {});
+    }
+    rig.ring_send(&a);
+    rig.settle();
+    for i in 0..10 {
+        let cqe = rig.poll(&mut a.cq);
+        assert_eq!(success(cqe, CqeOpcode::REQ).wqe_counter(), i);
+    }
+    assert_eq!(rig.read(to, 40_000), bytes);
+}
+
+fn atomic(swap_add: u64, compare: u64) -> Vec<u8> {
+    let mut segment = AtomicSeg::zeroed();
+    segment.set_swap_add(swap_add);
+    segment.set_compare(compare);
+    segment.as_bytes().to_vec()
+}
+
+#[test]
+fn atomics_change_memory_and_return_what_was_there() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (word, result) = (rig.memory(4096), rig.memory(4096));
+    let cases = [
+        (WqeOpcode::ATOMIC_FA, atomic(1, 0), 41, 42),
+        (WqeOpcode::ATOMIC_CS, atomic(7, 42), 42, 7),
+        (WqeOpcode::ATOMIC_CS, atomic(9, 42), 7, 7),
+        (WqeOpcode::ATOMIC_FA, atomic(u64::MAX, 0), 7, 6),
+    ];
+    for big in [true, false] {
+        rig.function.hca_mut().atomics_big_endian = big;
+        let bytes = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        rig.write(word, &bytes(41));
+        for (opcode, operands, before, after) in &cases {
+            let mut segments = remote(word, key);
+            segments.extend(operands);
+            segments.extend(data(8, key, result));
+            rig.send(&mut a, *opcode, &segments);
+            let cqe = rig.poll(&mut a.cq);
+            assert_eq!(success(cqe, CqeOpcode::REQ).byte_cnt(), 8);
+            assert_eq!(rig.read(result, 8), bytes(*before));
+            assert_eq!(rig.read(word, 8), bytes(*after));
+        }
+    }
+}
+
+#[test]
+fn unsignalled_entries_complete_with_the_next_signalled_one() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let to = rig.memory(4096);
+    for i in 0..5u8 {
+        let mut segments = remote(to + u64::from(i), key);
+        segments.extend(inline(&[i + 1]));
+        rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &segments, |ctrl| ctrl.set_ce(if i == 4 { 2 } else { 0 }));
+    }
+    rig.ring_send(&a);
+    rig.settle();
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(success(cqe, CqeOpcode::REQ).wqe_counter(), 4);
+    nothing(&mut rig, &mut a.cq);
+    assert_eq!(rig.read(to, 5), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive_entry_and_leaves_its_buffer() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, to) = (rig.memory(1 << 13), rig.memory(1 << 13));
+    let bytes = rig.pattern(from, 3000, 7);
+    rig.post_receive(&mut b, &[]);
+    let mut segments = remote(to, key);
+    segments.extend(data(3000, key, from));
+    rig.post_send(&mut a, WqeOpcode::RDMA_WRITE_IMM, &segments, |ctrl| ctrl.set_imm(5));
+    rig.ring_send(&a);
+    rig.settle();
+    let cqe = rig.poll(&mut b.cq);
+    let cqe = success(cqe, CqeOpcode::RESP_WR_IMM);
+    assert_eq!((cqe.byte_cnt(), cqe.immediate()), (3000, 5));
+    assert_eq!(rig.read(to, 3000), bytes);
+}
+
+#[test]
+fn a_sender_waits_until_the_receiver_is_ready() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, to) = (rig.memory(1 << 13), rig.memory(1 << 13));
+    let bytes = rig.pattern(from, 5000, 7);
+    rig.send(&mut a, WqeOpcode::SEND, &data(5000, key, from));
+    nothing(&mut rig, &mut a.cq);
+    rig.post_receive(&mut b, &data(8192, key, to));
+    nothing(&mut rig, &mut b.cq);
+    rig.pass(10_000);
+    let (sent, received) = (rig.poll(&mut a.cq), rig.poll(&mut b.cq));
+    success(sent, CqeOpcode::REQ);
+    assert_eq!(success(received, CqeOpcode::RESP_SEND).byte_cnt(), 5000);
+    assert_eq!(rig.read(to, 5000), bytes);
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_ends_the_connection() {
+    let mut rig = RdmaRig::new();
+    let (mut a, b) = rig.pair(QpType::RC, Link { rnr_retries: 2, ..Link::default() });
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"x"));
+    rig.pass(10_000);
+    nothing(&mut rig, &mut a.cq);
+    rig.pass(10_000);
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::RNR_RETRY_EXC_ERR);
+    assert_eq!((state(&mut rig, a.qpn), state(&mut rig, b.qpn)), (QpState::ERR, QpState::RTS));
+}
+
+#[test]
+fn a_peer_that_never_answers_ends_the_connection() {
+    let mut rig = RdmaRig::new();
+    let (mut a, b) = rig.pair(QpType::RC, Link { retries: 2, timeout: 10, ..Link::default() });
+    rig.ok(&crate::testing::queues::QueueRig::naming(0x50a, b.qpn), 16);
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"x"));
+    for _ in 0..3 {
+        nothing(&mut rig, &mut a.cq);
+        rig.pass(4096 << 10);
+    }
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::TRANSPORT_RETRY_EXC_ERR);
+}
+
+/// What a request with this key comes to, at both ends.
+fn refused(rig: &mut RdmaRig, opcode: WqeOpcode, segments: &[u8]) -> (CqeSyndrome, QpState, Option<u8>) {
+    let (mut a, b) = rig.pair(QpType::RC, Link::default());
+    rig.send(&mut a, opcode, segments);
+    let cqe = rig.poll(&mut a.cq);
+    let syndrome = failure(cqe, CqeOpcode::REQ_ERR);
+    assert_eq!(state(rig, a.qpn), QpState::ERR);
+    let event = rig.take_async_event().map(|eqe| eqe[1]);
+    (syndrome, state(rig, b.qpn), event)
+}
+
+#[test]
+fn a_request_beyond_its_key_touches_nothing_and_ends_both() {
+    let mut rig = RdmaRig::new();
+    let page = rig.memory(8192);
+    let list = (page | 3).to_be_bytes();
+    let bound = |mkc: &mut crate::prm::mkey::Mkc<&mut [u8]>| {
+        mkc.set_access_mode_1_0(1);
+        mkc.set_log_page_size(12);
+        mkc.set_start_addr(0x1000);
+        mkc.set_len(4096);
+        mkc.set_translations_octword_size(1);
+    };
+    let key = rig.create_listed_key(&list, bound);
+    let no_write = rig.create_listed_key(&list, |mkc| {
+        bound(mkc);
+        mkc.set_rw(0);
+    });
+    let no_read = rig.create_listed_key(&list, |mkc| {
+        bound(mkc);
+        mkc.set_rr(0);
+    });
+    let no_atomic = rig.create_listed_key(&list, |mkc| {
+        bound(mkc);
+        mkc.set_a(0);
+    });
+    let pd = rig.pd();
+    let other_pd = rig.create_listed_key(&list, |mkc| {
+        bound(mkc);
+        mkc.set_pd(pd);
+    });
+    let (all, sink) = (rig.key, rig.memory(8192));
+    let write = |va, key| [remote(va, key), inline(&[7; 16])].concat();
+    let read = |va, key| [remote(va, key), data(16, all, sink)].concat();
+    let fetch = |va, key| [remote(va, key), atomic(1, 0), data(8, all, sink)].concat();
+    rig.write(page, &[0xaa; 8192]);
+    let access = (CqeSyndrome::REMOTE_ACCESS_ERR, QpState::ERR, Some(EventType::WQ_ACCESS_ERROR.0));
+    let invalid = (CqeSyndrome::REMOTE_INVAL_REQ_ERR, QpState::ERR, Some(EventType::WQ_INVAL_REQ_ERROR.0));
+    let cases = [
+        (WqeOpcode::RDMA_WRITE, write(0x1ff1, key), access),
+        (WqeOpcode::RDMA_WRITE, write(0xfff, key), access),
+        (WqeOpcode::RDMA_WRITE, write(u64::MAX - 7, key), access),
+        (WqeOpcode::RDMA_WRITE, write(0x1000, key + 1), access),
+        (WqeOpcode::RDMA_WRITE, write(0x1000, 0x00ff_ff00), access),
+        (WqeOpcode::RDMA_WRITE, write(0x1000, no_write), access),
+        (WqeOpcode::RDMA_WRITE, write(0x1000, other_pd), access),
+        (WqeOpcode::RDMA_READ, read(0x1ff1, key), access),
+        (WqeOpcode::RDMA_READ, read(0x1000, no_read), access),
+        (WqeOpcode::ATOMIC_FA, fetch(0x1ff9, key), invalid),
+        (WqeOpcode::ATOMIC_FA, fetch(0x2000, key), access),
+        (WqeOpcode::ATOMIC_FA, fetch(0x1004, key), invalid),
+        (WqeOpcode::ATOMIC_FA, fetch(0x1000, no_atomic), access),
+    ];
+    for (i, (opcode, segments, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(refused(&mut rig, opcode, &segments), expected, "{i} {opcode}");
+        assert_eq!(rig.read(page, 8192), [0xaa; 8192], "{i} {opcode}");
+    }
+    // The last byte is inside.
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &write(0x1ff0, key));
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(page + 0xff0, 17), [vec![7; 16], vec![0xaa]].concat());
+}
+
+#[test]
+fn a_queue_pair_that_allows_nothing_refuses_requests_as_invalid() {
+    let mut rig = RdmaRig::new();
+    let key = rig.key;
+    let at = rig.memory(4096);
+    for (opcode, segments) in [
+        (WqeOpcode::RDMA_WRITE, [remote(at, key), inline(&[1])].concat()),
+        (WqeOpcode::RDMA_READ, [remote(at, key), data(8, key, at)].concat()),
+        (WqeOpcode::ATOMIC_FA, [remote(at, key), atomic(1, 0), data(8, key, at)].concat()),
+    ] {
+        let (mut a, b) = rig.pair(QpType::RC, Link { access: false, ..Link::default() });
+        rig.send(&mut a, opcode, &segments);
+        let cqe = rig.poll(&mut a.cq);
+        assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_INVAL_REQ_ERR, "{opcode}");
+        assert_eq!(state(&mut rig, b.qpn), QpState::ERR);
+    }
+    assert_eq!(rig.read(at, 8), [0; 8]);
+}
+
+#[test]
+fn local_errors_stop_before_anything_is_sent() {
+    let mut rig = RdmaRig::new();
+    let key = rig.key;
+    let at = rig.memory(4096);
+    let no_local_write = rig.create_key(|mkc| mkc.set_lw(0));
+    let cases: [(WqeOpcode, Vec<u8>, CqeSyndrome); 9] = [
+        (WqeOpcode::SEND, data(8, key + 1, at), CqeSyndrome::LOCAL_PROT_ERR),
+        (WqeOpcode::SEND, data(8, key, u64::MAX - 3), CqeSyndrome::LOCAL_PROT_ERR),
+        // Beyond guest memory.
+        (WqeOpcode::SEND, data(8, key, 1 << 40), CqeSyndrome::LOCAL_PROT_ERR),
+        // The reserved key is the driver's.
+        (WqeOpcode::SEND, data(8, 0x200, at), CqeSyndrome::LOCAL_PROT_ERR),
+        (WqeOpcode::SEND, data(0x7fff_ffff, key, at), CqeSyndrome::LOCAL_LENGTH_ERR),
+        (WqeOpcode::SEND, data(0, key, at), CqeSyndrome::LOCAL_LENGTH_ERR),
+        (WqeOpcode(0x7e), vec![], CqeSyndrome::LOCAL_QP_OP_ERR),
+        (WqeOpcode::RDMA_WRITE, vec![], CqeSyndrome::LOCAL_QP_OP_ERR),
+        (WqeOpcode::RDMA_READ, [remote(at, key), data(8, no_local_write, at)].concat(), CqeSyndrome::LOCAL_PROT_ERR),
+    ];
+    for (i, (opcode, segments, expected)) in cases.into_iter().enumerate() {
+        let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+        rig.post_receive(&mut b, &data(64, key, at));
+        rig.post_send(&mut a, opcode, &segments, |ctrl| ctrl.set_ce(0));
+        rig.post_send(&mut a, WqeOpcode::SEND, &inline(b"later"), |_| {});
+        rig.ring_send(&a);
+        rig.settle();
+        let (first, second) = (rig.poll(&mut a.cq), rig.poll(&mut a.cq));
+        assert_eq!(first.as_ref().map(Cqe::wqe_counter), Some(0), "{i}");
+        assert_eq!(failure(first, CqeOpcode::REQ_ERR), expected, "{i}");
+        assert_eq!(failure(second, CqeOpcode::REQ_ERR), CqeSyndrome::WR_FLUSH_ERR, "{i}");
+        assert_eq!((state(&mut rig, a.qpn), state(&mut rig, b.qpn)), (QpState::ERR, QpState::RTS), "{i}");
+        // What is behind a READ may be under way when the READ's data cannot be put.
+        if opcode != WqeOpcode::RDMA_READ {
+            nothing(&mut rig, &mut b.cq);
+        }
+    }
+}
+
+#[test]
+fn entries_of_impossible_sizes_fail_and_those_behind_are_flushed() {
+    let mut rig = RdmaRig::new();
+    for (ds, qpn_off) in [(0, 0), (63, 0), (2, 1)] {
+        let (mut a, _) = rig.pair(QpType::RC, Link::default());
+        rig.post_send(&mut a, WqeOpcode::SEND, &inline(b"x"), |ctrl| {
+            ctrl.set_ds(ds);
+            let qpn = ctrl.qpn();
+            ctrl.set_qpn(qpn + qpn_off);
+        });
+        rig.ring_send(&a);
+        rig.settle();
+        let cqe = rig.poll(&mut a.cq);
+        assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::LOCAL_QP_OP_ERR);
+        nothing(&mut rig, &mut a.cq);
+    }
+}
+
+#[test]
+fn a_ring_index_far_ahead_is_a_catastrophe() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    a.sent = 65;
+    rig.ring_send(&a);
+    let eqe = rig.take_async_event().expect("an event");
+    assert_eq!(eqe[1], EventType::WQ_CATAS_ERROR.0);
+    assert_eq!(state(&mut rig, a.qpn), QpState::ERR);
+    nothing(&mut rig, &mut a.cq);
+}
+
+#[test]
+fn a_message_longer_than_the_receive_list_fails_at_both_ends() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let to = rig.memory(4096);
+    rig.post_receive(&mut b, &data(4, key, to));
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"hello"));
+    let (sent, received) = (rig.poll(&mut a.cq), rig.poll(&mut b.cq));
+    assert_eq!(failure(sent, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_INVAL_REQ_ERR);
+    assert_eq!(failure(received, CqeOpcode::RESP_ERR), CqeSyndrome::LOCAL_LENGTH_ERR);
+    assert_eq!(rig.read(to + 4, 1), [0]);
+}
+
+#[test]
+fn a_bad_receive_buffer_is_the_receivers_fault() {
+    let mut rig = RdmaRig::new();
+    let pd = rig.pd();
+    let other = rig.create_key(|mkc| mkc.set_pd(pd));
+    let at = rig.memory(4096);
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    rig.post_receive(&mut b, &data(64, other, at));
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"hello"));
+    let (sent, received) = (rig.poll(&mut a.cq), rig.poll(&mut b.cq));
+    assert_eq!(failure(sent, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_OP_ERR);
+    assert_eq!(failure(received, CqeOpcode::RESP_ERR), CqeSyndrome::LOCAL_PROT_ERR);
+    assert_eq!((state(&mut rig, a.qpn), state(&mut rig, b.qpn)), (QpState::ERR, QpState::ERR));
+}
+
+#[test]
+fn in_error_everything_posted_is_flushed_also_what_is_posted_later() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    for _ in 0..3 {
+        rig.post_receive(&mut b, &[]);
+    }
+    rig.ok(&crate::testing::queues::QueueRig::naming(0x507, b.qpn), 16);
+    rig.settle();
+    for i in 0..3 {
+        let cqe = rig.poll(&mut b.cq);
+        assert_eq!(cqe.as_ref().map(Cqe::wqe_counter), Some(i));
+        assert_eq!(failure(cqe, CqeOpcode::RESP_ERR), CqeSyndrome::WR_FLUSH_ERR);
+    }
+    nothing(&mut rig, &mut b.cq);
+    rig.post_receive(&mut b, &[]);
+    rig.pass(5_000_000);
+    let cqe = rig.poll(&mut b.cq);
+    assert_eq!(failure(cqe, CqeOpcode::RESP_ERR), CqeSyndrome::WR_FLUSH_ERR);
+    rig.send(&mut b, WqeOpcode::SEND, &inline(b"x"));
+    let cqe = rig.poll(&mut b.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::WR_FLUSH_ERR);
+    // The peer notices by itself.
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"x"));
+    nothing(&mut rig, &mut a.cq);
+}
+
+#[test]
+fn a_reset_forgets_everything_and_starts_at_the_first_entry() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let to = rig.memory(4096);
+    rig.post_receive(&mut b, &data(64, key, to));
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"one"));
+    for qp in [&mut a, &mut b] {
+        rig.ok(&crate::testing::queues::QueueRig::naming(0x50a, qp.qpn), 16);
+        (qp.sent, qp.received) = (0, 0);
+        let record = qp.record;
+        rig.write(record, &[0; 8]);
+    }
+    rig.connect(a.qpn, b.qpn, Link { psn: 77, mtu: QpMtu::MTU_256, ..Link::default() });
+    rig.connect(b.qpn, a.qpn, Link { psn: 77, mtu: QpMtu::MTU_256, ..Link::default() });
+    let (_, _) = (rig.poll(&mut a.cq), rig.poll(&mut b.cq));
+    rig.post_receive(&mut b, &data(64, key, to));
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"two"));
+    let cqe = rig.poll(&mut b.cq);
+    assert_eq!(success(cqe, CqeOpcode::RESP_SEND).wqe_counter(), 0);
+    assert_eq!(rig.read(to, 3), b"two");
+    let context = rig.query(a.qpn);
+    assert_eq!((context.next_send_psn(), context.last_acked_psn(), context.hw_sq_wqebb_counter()), (78, 77, 1));
+    assert_eq!(rig.query(b.qpn).next_rcv_psn(), 78);
+}
+
+#[test]
+fn a_key_that_is_destroyed_in_the_middle_ends_the_transfer() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_256, ..Link::default() });
+    let (from, to) = (rig.memory(1 << 20), rig.memory(1 << 20));
+    let local = rig.key;
+    let key = rig.create_key(|_| {});
+    rig.pattern(from, 1 << 20, 1);
+    let mut segments = remote(to, key);
+    segments.extend(data(1 << 20, local, from));
+    rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &segments, |_| {});
+    rig.ring_send(&a);
+    assert!(rig.function.work().more, "a megabyte takes more than one portion");
+    nothing(&mut rig, &mut a.cq);
+    rig.destroy_key(key);
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_ACCESS_ERR);
+    assert_eq!(rig.read(to + (1 << 20) - 1, 1), [0]);
+}
+
+#[test]
+fn a_long_transfer_lets_others_in_between() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let (mut c, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, to) = (rig.memory(4 << 20), rig.memory(4 << 20));
+    let mut segments = remote(to, key);
+    segments.extend(data(4 << 20, key, from));
+    rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &segments, |_| {});
+    rig.ring_send(&a);
+    rig.function.work();
+    rig.post_send(&mut c, WqeOpcode::RDMA_WRITE, &[remote(to, key), inline(b"x")].concat(), |_| {});
+    rig.ring_send(&c);
+    rig.function.work();
+    let cqe = rig.poll(&mut c.cq);
+    success(cqe, CqeOpcode::REQ);
+    nothing(&mut rig, &mut a.cq);
+    rig.settle();
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+}
+
+#[test]
+fn a_full_completion_queue_stops_its_queue_pair_and_no_other() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let (mut c, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let to = rig.memory(4096);
+    for _ in 0..5 {
+        for _ in 0..60 {
+            rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), inline(b"x")].concat(), |_| {});
+        }
+        rig.ring_send(&a);
+        rig.settle();
+    }
+    assert_eq!(state(&mut rig, a.qpn), QpState::ERR);
+    let events: Vec<u8> = std::iter::from_fn(|| rig.take_async_event()).map(|eqe| eqe[1]).collect();
+    assert_eq!(events, [EventType::CQ_ERROR.0, EventType::WQ_CATAS_ERROR.0]);
+    rig.send(&mut c, WqeOpcode::RDMA_WRITE, &[remote(to, key), inline(b"x")].concat());
+    let cqe = rig.poll(&mut c.cq);
+    success(cqe, CqeOpcode::REQ);
+}
+
+#[test]
+fn a_fence_waits_for_reads() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, mid, to) = (rig.memory(1 << 16), rig.memory(1 << 16), rig.memory(1 << 16));
+    let bytes = rig.pattern(from, 50_000, 5);
+    for fence in [2, 3, 4] {
+        rig.write(mid, &vec![0; 50_000]);
+        rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(50_000, key, mid)].concat(), |_| {});
+        let write = [remote(to, key), data(50_000, key, mid)].concat();
+        rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &write, |ctrl| ctrl.set_fence(fence));
+        rig.ring_send(&a);
+        rig.settle();
+        assert_eq!(rig.read(to, 50_000), bytes, "fence {fence}");
+        rig.write(to, &vec![0; 50_000]);
+    }
+}
