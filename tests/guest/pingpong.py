@@ -22,7 +22,7 @@ def refused(tool, *options):
     """The strict device lets neither end have its memory."""
     argv = command(tool, *options)
     for program in pair(argv, argv + ["127.0.0.1"], lambda: tcp_port_is_listening(PORT), seconds=20):
-        text = program.output
+        text = program.output + program.errors
         assert program.status not in (0, None), f"not refused: {program.told(program.status)}"
         assert "Couldn't register MR" in text or "Couldn't allocate MR" in text, program.told(program.status)
     return "refused at registration"

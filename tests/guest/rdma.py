@@ -102,15 +102,20 @@ class Program:
         self.argv = [str(arg) for arg in argv]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
-            self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self.output = ""
-        self.reader = threading.Thread(target=self.collect, daemon=True)
-        self.reader.start()
+        self.output = self.errors = ""
+        self.readers = [threading.Thread(target=collect, daemon=True) for collect in (self.collect_output, self.collect_errors)]
+        for reader in self.readers:
+            reader.start()
 
-    def collect(self):
+    def collect_output(self):
         for line in self.process.stdout:
             self.output += line
+
+    def collect_errors(self):
+        for line in self.process.stderr:
+            self.errors += line
 
     def ended(self):
         return self.process.poll() is not None
@@ -120,17 +125,25 @@ class Program:
         try:
             status = self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             status = None
-        # A process that the program left behind may hold the pipe open.
-        self.reader.join(5.0)
+        # A process that the program left behind may hold the pipes open.
+        for reader in self.readers:
+            reader.join(5.0)
         self.seconds = time.monotonic() - self.started
         return status
 
+    def kill(self):
+        """Ends it; what waits in the kernel for ever is left, so that the other checks get their turn."""
+        self.process.kill()
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.errors += "[cannot be killed]"
+
     def told(self, status):
         ending = "did not end" if status is None else f"status {status}"
-        return f"`{' '.join(self.argv)}` {ending}: {' / '.join(self.output.strip().splitlines()[-6:])}"
+        return f"`{' '.join(self.argv)}` {ending}: {' / '.join((self.output + self.errors).strip().splitlines()[-6:])}"
 
 
 def tcp_port_is_listening(port):
@@ -169,8 +182,7 @@ def pair(server, client, listening, seconds=60):
     finally:
         for program in (first, second):
             if program is not None and not program.ended():
-                program.process.kill()
-                program.process.wait()
+                program.kill()
     first.status, second.status = statuses[1], statuses[0]
     return first, second
 
