@@ -8,7 +8,7 @@ pub mod run;
 pub mod serve;
 pub mod show;
 
-use crate::config::{self, ConfigError, Sources};
+use crate::config::{self, ConfigError, FaultRule, Sources};
 use crate::profile::Profile;
 use crate::trace;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -104,6 +104,10 @@ pub struct DeviceArgs {
     /// [default: trap]
     #[arg(long, value_enum, value_name = "HOW")]
     pub doorbells: Option<DoorbellsArg>,
+    /// Lose, double or delay packets: ACTION:KEY=VALUE,... (see below); may be repeated, all together replace the faults
+    /// of profile and file
+    #[arg(long = "wire-fault", value_name = "SPEC", value_parser = FaultRule::parse)]
+    pub wire_faults: Vec<FaultRule>,
 }
 
 /// `--doorbells`.
@@ -128,7 +132,9 @@ impl DeviceArgs {
     /// Every `--set`, with what the other options stand for behind them.
     pub fn all_sets(&self) -> Vec<String> {
         let doorbells = self.doorbells.map(|arg| format!("doorbells={}", config::Doorbells::from(arg).name()));
-        self.sets.iter().cloned().chain(doorbells).collect()
+        let faults: Vec<String> = self.wire_faults.iter().map(FaultRule::to_string).collect();
+        let faults = (!faults.is_empty()).then(|| format!("wire.fault={}", faults.join(" ")));
+        self.sets.iter().cloned().chain(doorbells).chain(faults).collect()
     }
 
     /// Reads and checks the configuration.

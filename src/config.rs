@@ -5,11 +5,13 @@
 //! named and checked by the PRM layouts. An unknown key or a value out of range is an error that names the place and the
 //! nearest known key.
 
+pub mod fault;
 pub mod keys;
 pub mod layers;
 
 use serde::{Deserialize, Serialize};
 
+pub use fault::FaultRule;
 pub use layers::{ConfigError, Sources, load};
 
 /// When the ordering policy judges a key. See the PRM capability `mkc_order_write_after_write_ro_only`.
@@ -285,6 +287,14 @@ impl PortSpeed {
             PortSpeed::G800 => 800_000,
         }
     }
+}
+
+/// Section `[wire]`: what happens to packets on their way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireConfig {
+    /// Faults, in the order in which they are asked.
+    pub fault: Vec<FaultRule>,
 }
 
 /// Section `[pages]`: firmware pages that the function asks of the driver.

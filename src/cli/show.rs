@@ -152,7 +152,7 @@ fn list_keys(out: &mut impl Write, section: Option<&str>) -> Result<(), ShowErro
             )));
         }
         let mut known: Vec<&str> = keys::KEYS.iter().map(|k| k.path).collect();
-        known.extend(["mkey", "pci", "firmware", "net", "pages"]);
+        known.extend(["mkey", "pci", "firmware", "net", "wire", "pages"]);
         return Err(unknown("section or key", section, &known));
     }
     let default = Profile::with(builtin::DEFAULT, &[])?;

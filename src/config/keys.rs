@@ -3,6 +3,7 @@
 //! The table is what messages, `cx10 profile keys` and the manual page are made from; a test holds it against the structs of
 //! [`super`], so that neither can have a key that the other lacks.
 
+use super::fault::{FaultRule, MAX_RULES};
 use super::{Eui64, FirmwareVersion, KeyKind, MacAddr};
 use toml::Value;
 
@@ -26,6 +27,8 @@ pub enum Rule {
     OneOf(&'static [&'static str]),
     /// A list of key kinds.
     Kinds,
+    /// A list of wire faults.
+    Faults,
     /// Printable ASCII text of at most so many characters.
     Text(usize),
     /// Text that a type of [`super`] reads; the string describes it.
@@ -117,6 +120,11 @@ pub static KEYS: &[Key] = &[
         "speed of the port; above 100G it needs caps.general.pcam_reg",
     ),
     key("net.node_description", Rule::Text(63), "node description register"),
+    key(
+        "wire.fault",
+        Rule::Faults,
+        "packets that are lost, doubled or late: a list of texts ACTION:KEY=VALUE,..., or a table [[wire.fault]] for each",
+    ),
     key("pages.boot", int(0, 65536), "firmware pages asked for at boot"),
     key("pages.init", int(0, 262_144), "firmware pages asked for before INIT_HCA"),
 ];
@@ -169,6 +177,7 @@ impl Rule {
             Rule::IntOf(values) => join_or(values.iter().map(i64::to_string)),
             Rule::OneOf(words) => join_or(words.iter().map(|w| w.to_string())),
             Rule::Kinds => format!("list of {}", join_or(kind_names().map(str::to_string))),
+            Rule::Faults => format!("list of at most {MAX_RULES} rules, see `cx10 help serve`"),
             Rule::Text(max) => format!("text, at most {max} characters"),
             Rule::Typed(what, _) => (*what).into(),
         }
@@ -189,7 +198,20 @@ impl Rule {
             Rule::Kinds => Value::Array(
                 text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(|s| Value::String(s.into())).collect(),
             ),
+            // Rules have commas and no spaces.
+            Rule::Faults => Value::Array(text.split_whitespace().map(|s| Value::String(s.into())).collect()),
             Rule::OneOf(_) | Rule::Text(_) | Rule::Typed(..) => plain(),
+        }
+    }
+
+    /// The form in which a value that passed [`Rule::check`] is kept.
+    pub fn finish(&self, value: Value) -> Value {
+        match self {
+            Rule::Faults => {
+                let rules = FaultRule::list(&value).unwrap_or_default();
+                Value::Array(rules.iter().map(|rule| Value::String(rule.to_string())).collect())
+            }
+            _ => value,
         }
     }
 
@@ -205,6 +227,7 @@ impl Rule {
                 Value::String(s) => match_word(s, kind_names()),
                 _ => wrong(),
             }),
+            (Rule::Faults, value) => FaultRule::list(value).map(|_| ()),
             (Rule::Text(max), Value::String(s)) if s.len() <= *max && s.bytes().all(|b| (b' '..=b'~').contains(&b)) => {
                 Ok(())
             }
@@ -225,7 +248,7 @@ fn match_word(word: &str, known: impl Iterator<Item = &'static str> + Clone) -> 
     })
 }
 
-fn join_or(items: impl Iterator<Item = String>) -> String {
+pub(super) fn join_or(items: impl Iterator<Item = String>) -> String {
     let items: Vec<_> = items.collect();
     match items.as_slice() {
         [] => String::new(),

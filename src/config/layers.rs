@@ -315,6 +315,10 @@ fn plain(value: &DeValue<'_>) -> Result<Value, String> {
             // A capability field may have 64 bits; TOML numbers end at 63.
             Value::Integer(parsed.map_err(|_| format!("{} does not fit; write it as a text \"0x…\"", i.as_str()))?)
         }
+        DeValue::Table(table) => {
+            let pairs = table.iter().map(|(key, value)| Ok((key.get_ref().to_string(), plain(value.get_ref())?)));
+            Value::Table(pairs.collect::<Result<_, String>>()?)
+        }
         DeValue::Array(list) => Value::Array(list.iter().map(|v| plain(v.get_ref())).collect::<Result<_, _>>()?),
         other => return Err(format!("a {} cannot be a value here", other.type_str())),
     })
@@ -329,7 +333,7 @@ fn check(path: &str, value: Value) -> Result<Value, String> {
         return Err(unknown(path));
     };
     key.rule.check(&value).map_err(|e| format!("`{path}`: {e}"))?;
-    Ok(value)
+    Ok(key.rule.finish(value))
 }
 
 /// Reads one `--set KEY=VALUE`.

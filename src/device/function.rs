@@ -194,6 +194,7 @@ impl Function {
         summary.pages.reclaimed = pages.returned;
         summary.pages.dropped_by_reset = pages.reset;
         summary.pages.held = pages.lent;
+        summary.wire_faults = self.hca.faults.report();
         summary.interrupts = self.irq.counters().0;
         summary
     }

@@ -115,6 +115,8 @@ pub struct Hca {
     pub flushes: FlushSchedule,
     /// Queue pairs that have work.
     pub rdma: rdma::Schedule,
+    /// What befalls packets on their way; not a part of the function, so no reset changes it.
+    pub faults: rdma::fault::Faults,
     /// Atomic operations take memory as big-endian, until the driver asks for the host's order.
     pub atomics_big_endian: bool,
     /// What the port is connected to.
@@ -169,6 +171,7 @@ impl Hca {
             sends: SendSchedule::default(),
             flushes: FlushSchedule::default(),
             rdma: rdma::Schedule::default(),
+            faults: rdma::fault::Faults::new(&profile.wire.fault),
             atomics_big_endian: true,
             link: Box::new(NotConnected),
             caps,

@@ -9,7 +9,7 @@ pub mod caps;
 mod consistency;
 
 use crate::config::{
-    ConfigError, Doorbells, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources,
+    ConfigError, Doorbells, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources, WireConfig,
     layers::{self, Entries},
 };
 use caps::AREA;
@@ -42,6 +42,7 @@ struct Sections {
     pci: PciConfig,
     firmware: FirmwareConfig,
     net: NetConfig,
+    wire: WireConfig,
     pages: PagesConfig,
 }
 
@@ -62,6 +63,8 @@ pub struct Profile {
     pub firmware: FirmwareConfig,
     /// Port and addresses.
     pub net: NetConfig,
+    /// What happens to packets on their way.
+    pub wire: WireConfig,
     /// Firmware pages.
     pub pages: PagesConfig,
     caps: BTreeMap<u16, Areas>,
@@ -118,6 +121,7 @@ impl Profile {
             pci: sections.pci,
             firmware: sections.firmware,
             net: sections.net,
+            wire: sections.wire,
             pages: sections.pages,
             caps,
             entries,

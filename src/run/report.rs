@@ -3,7 +3,7 @@
 use super::accel::Decided;
 use super::guest::{Facts, LogLine};
 use super::tools;
-use crate::trace::report::{KeyRefusal, RunSummary, Verdict};
+use crate::trace::report::{KeyRefusal, RunSummary, Verdict, WireFault};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -218,6 +218,8 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
     .flat_map(|(what, names)| names.iter().map(move |(name, count)| format!("{what} {name}{}", times(*count))))
     .collect();
     out.list("missing", &unimplemented);
+    let fault = |f: &WireFault| format!("{}: {} of {} packets", f.rule, f.hit, f.seen);
+    out.list("fault", &device.wire_faults.iter().map(fault).collect::<Vec<_>>());
     out.list("dma error", &counted(&device.dma_errors));
     out.list("violation", &counted(&device.violations));
     out.list("internal", &device.internal_failures);
@@ -350,6 +352,15 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_text_says_what_each_wire_fault_hit() {
+        let mut report = report();
+        let rule = "drop:nth=3,times=1".to_string();
+        report.device.as_mut().unwrap().wire_faults.push(WireFault { rule, seen: 40, hit: 1 });
+        assert!(report.to_text().contains("fault     drop:nth=3,times=1: 1 of 40 packets"), "{}", report.to_text());
+        assert_eq!(report.to_json()["device"]["wire_faults"][0]["hit"], 1);
     }
 
     #[test]

@@ -232,6 +232,17 @@ pub struct Unimplemented {
     pub registers: BTreeMap<String, u64>,
 }
 
+/// A rule of `wire.fault` and what it came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireFault {
+    /// The rule as it is written.
+    pub rule: String,
+    /// Packets that agreed with it.
+    pub seen: u64,
+    /// Packets that it hit.
+    pub hit: u64,
+}
+
 /// End-of-run summary of the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -264,6 +275,8 @@ pub struct RunSummary {
     pub unimplemented: Unimplemented,
     /// DMA accesses that the map refused, by reason.
     pub dma_errors: BTreeMap<String, u64>,
+    /// Faults of the wire, rule by rule.
+    pub wire_faults: Vec<WireFault>,
     /// Interrupts raised, all vectors.
     pub interrupts: u64,
     /// Resets by kind (`flr`, `device-reset`, `vmm-disconnect`, `teardown`).

@@ -184,6 +184,7 @@ fn a_rule_is_never_weaker_than_the_type_behind_it() {
             Rule::OneOf(words) => words.iter().map(|w| w.to_string()).collect(),
             Rule::Kinds => vec![String::new(), KeyKind::ALL.map(|k| k.name()).join(",")],
             Rule::Text(max) => vec![String::new(), "x".repeat(max)],
+            Rule::Faults => vec![String::new(), "drop delay:us=60000000,qpn=0xffffff,nth=9223372036854775807".into()],
             Rule::Typed(..) => continue,
         };
         for value in values {
@@ -217,4 +218,29 @@ fn no_text_makes_the_reader_panic() {
     {
         assert!(with_sets(&[set]).is_err(), "{set}");
     }
+}
+
+#[test]
+fn wire_faults_come_from_tables_texts_and_options_and_are_shown_as_texts() {
+    let place = |line| Place::Builtin { name: "x".into(), line };
+    let file = |text: &str| Layer::parse(text, "x", PathBuf::new(), &place).map(|l| l.entries);
+    let tables = "[[wire.fault]]\naction = \"drop\"\nnth = 3\n[[wire.fault]]\naction = \"delay\"\nus = 5\nqpn = 0x41\n";
+    let entries = file(tables).unwrap();
+    assert_eq!(
+        entries["wire.fault"].value.to_string(),
+        r#"["drop:nth=3,times=1", "delay:us=5,qpn=0x41,nth=1,every=1"]"#
+    );
+    let again = file(&format!("[wire]\nfault = {}\n", entries["wire.fault"].value)).unwrap();
+    assert_eq!(again["wire.fault"].value, entries["wire.fault"].value);
+    let error = file("[[wire.fault]]\naction = \"drop\"\n\n[[wire.fault]]\naction = \"drop\"\nnht = 3\n").unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("rule 2: unknown key `nht`") && error.contains("did you mean `nth`?"), "{error}");
+    assert!(
+        file("[[wire.faults]]\naction = \"drop\"\n").unwrap_err().to_string().contains("did you mean `wire.fault`?")
+    );
+
+    let p = with_sets(&["wire.fault=drop:nth=3 duplicate:every=2,kind=ack"]).unwrap();
+    assert_eq!(p.wire.fault.len(), 2);
+    assert!(p.to_toml().contains("fault = [\"drop:nth=3,times=1\", \"duplicate:kind=ack,nth=2,every=2\"]  # --set"));
+    assert!(with_sets(&["wire.fault=dorp"]).unwrap_err().contains("did you mean `drop`?"));
 }

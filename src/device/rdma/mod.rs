@@ -10,6 +10,7 @@
 pub mod complete;
 pub mod datagram;
 pub mod entry;
+pub mod fault;
 pub mod memory;
 pub mod packet;
 pub mod receive;
@@ -23,6 +24,7 @@ mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use self::fault::{Delayed, Fate};
 use self::packet::{Packet, Transport};
 use self::requester::Step;
 use super::hca::Hca;
@@ -45,6 +47,7 @@ const TURN_COST: usize = 512;
 pub struct Schedule {
     ready: VecDeque<u32>,
     timers: BTreeSet<(u64, u32)>,
+    delayed: Delayed,
 }
 
 impl Schedule {
@@ -53,9 +56,10 @@ impl Schedule {
         !self.ready.is_empty()
     }
 
-    /// When the first timer goes off.
+    /// When the first timer goes off, or the first late packet arrives.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [timer, self.delayed.next_deadline()].into_iter().flatten().min()
     }
 
     /// Forgets everything, as a teardown does.
@@ -99,6 +103,7 @@ impl Hca {
             return;
         }
         let mut portion = Portion { hca: self, bus, now, spent: 0 };
+        portion.late_arrivals();
         portion.expire_timers();
         for _ in 0..TURNS_PER_PORTION {
             if portion.spent >= BYTES_PER_PORTION {
@@ -189,13 +194,21 @@ impl Portion<'_> {
         }
     }
 
-    /// Sends a packet: to the function itself, or through the port.
+    /// Sends a packet, which then arrives unless the wire has a fault.
     fn transmit(&mut self, packet: Packet) {
         if !self.hca.vport_is_up() {
             return;
         }
-        if self.hca.is_local(&packet) {
-            self.deliver(&packet);
+        match self.hca.faults.judge(&packet.head) {
+            Fate::Deliver => self.arrive(&packet),
+            fate => self.suffer(packet, fate),
+        }
+    }
+
+    /// A packet arrives: at the function itself, or beyond the port.
+    fn arrive(&mut self, packet: &Packet) {
+        if self.hca.is_local(packet) {
+            self.deliver(packet);
         }
     }
 

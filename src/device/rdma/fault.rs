@@ -1,0 +1,351 @@
+//! Faults of the wire: which packets are lost, doubled or late (key `wire.fault`).
+//!
+//! A rule counts the packets that agree with it, whoever hits them, so that what one rule does never moves another. The
+//! first rule that wants a packet gets it; one that comes too late for it takes its next. Counts go on over resets of the
+//! function: the wire does not know of them.
+//!
+//! Late packets wait in [`Delayed`]. Its room is bounded, because a guest chooses how much it sends; a packet that finds
+//! none is not late.
+
+use std::collections::BTreeMap;
+
+use super::Portion;
+use super::memory::{Keys, Memory};
+use super::packet::{Head, Operation, Packet, Payload, Transport};
+use crate::config::fault::{Action, FaultRule, PacketKind, Service};
+use crate::trace::report::WireFault;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Deliver,
+    /// It is lost.
+    Drop,
+    /// It arrives twice.
+    Duplicate,
+    /// It arrives so many nanoseconds later.
+    Delay(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    rule: FaultRule,
+    seen: u64,
+    hit: u64,
+}
+
+/// The rules in force.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    rules: Vec<Rule>,
+}
+
+impl Faults {
+    /// No packet has been seen yet.
+    pub fn new(rules: &[FaultRule]) -> Faults {
+        Faults { rules: rules.iter().map(|rule| Rule { rule: *rule, seen: 0, hit: 0 }).collect() }
+    }
+
+    /// Whether there are no rules.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Decides about a packet that is sent.
+    #[inline]
+    pub fn judge(&mut self, head: &Head) -> Fate {
+        if self.rules.is_empty() { Fate::Deliver } else { self.ask(head) }
+    }
+
+    #[cold]
+    fn ask(&mut self, head: &Head) -> Fate {
+        let mut fate = Fate::Deliver;
+        for rule in self.rules.iter_mut().filter(|rule| agrees(&rule.rule, head)) {
+            rule.seen += 1;
+            if fate == Fate::Deliver && rule.wants() {
+                rule.hit += 1;
+                fate = match rule.rule.action {
+                    Action::Drop => Fate::Drop,
+                    Action::Duplicate => Fate::Duplicate,
+                    Action::Delay { microseconds } => Fate::Delay(microseconds.saturating_mul(1000)),
+                };
+                let Head { source, dest, psn, .. } = head;
+                log::debug!(
+                    target: "cx10::wire",
+                    "{fate:?}: {:?} {:?} from {source:#x} to {dest:#x}, psn {psn:#x}, by {}",
+                    head.transport, head.operation, rule.rule
+                );
+            }
+        }
+        fate
+    }
+
+    /// What each rule came to.
+    pub fn report(&self) -> Vec<WireFault> {
+        let report = |rule: &Rule| WireFault { rule: rule.rule.to_string(), seen: rule.seen, hit: rule.hit };
+        self.rules.iter().map(report).collect()
+    }
+}
+
+impl Rule {
+    /// Whether the packet that was just counted is one that the rule hits.
+    fn wants(&self) -> bool {
+        let left = self.rule.times.is_none_or(|times| self.hit < times);
+        left && self.seen.checked_sub(self.rule.nth).is_some_and(|after| after % self.rule.every == 0)
+    }
+}
+
+fn agrees(rule: &FaultRule, head: &Head) -> bool {
+    let service = match head.transport {
+        Transport::Rc => Service::Rc,
+        Transport::Uc => Service::Uc,
+        Transport::Ud => Service::Ud,
+        Transport::Xrc => Service::Xrc,
+    };
+    rule.qpn.is_none_or(|qpn| qpn == head.source || qpn == head.dest)
+        && rule.source.is_none_or(|qpn| qpn == head.source)
+        && rule.dest.is_none_or(|qpn| qpn == head.dest)
+        && rule.service.is_none_or(|wanted| wanted == service)
+        && rule.psn.is_none_or(|psn| psn == head.psn)
+        && is_kind(rule.kind, head.operation)
+}
+
+fn is_kind(kind: PacketKind, operation: Operation) -> bool {
+    match kind {
+        PacketKind::Any => true,
+        PacketKind::Request => !operation.is_response(),
+        PacketKind::Response => operation.is_response(),
+        PacketKind::Send => operation.is_send(),
+        PacketKind::Write => operation.is_write(),
+        PacketKind::Read => operation == Operation::ReadRequest,
+        PacketKind::Atomic => operation.is_atomic(),
+        PacketKind::ReadResponse => {
+            use Operation as O;
+            matches!(operation, O::ReadFirst | O::ReadMiddle | O::ReadLast | O::ReadOnly)
+        }
+        PacketKind::AtomicResponse => operation == Operation::AtomicAck,
+        PacketKind::Ack => operation == Operation::Ack,
+    }
+}
+
+/// Packets that are on their way at a time.
+const MAX_DELAYED: usize = 4096;
+/// Bytes of their payload.
+const MAX_DELAYED_BYTES: usize = 16 << 20;
+
+/// Packets that arrive later. What arrives at the same time keeps its order.
+#[derive(Debug, Default)]
+pub struct Delayed {
+    /// By time of arrival and order of sending.
+    packets: BTreeMap<(u64, u64), Packet>,
+    sent: u64,
+    bytes: usize,
+}
+
+fn held(packet: &Packet) -> usize {
+    match &packet.payload {
+        Payload::Held(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+impl Delayed {
+    /// Keeps a packet, whose payload does not refer to its sender any more, until `at`; a packet for which there is no
+    /// room is given back.
+    pub fn push(&mut self, at: u64, packet: Packet) -> Result<(), Packet> {
+        let bytes = self.bytes + held(&packet);
+        if self.packets.len() >= MAX_DELAYED || bytes > MAX_DELAYED_BYTES {
+            return Err(packet);
+        }
+        self.bytes = bytes;
+        self.packets.insert((at, self.sent), packet);
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// The first packet that has arrived by now.
+    pub fn pop(&mut self, now: u64) -> Option<Packet> {
+        let first = self.packets.first_entry().filter(|first| first.key().0 <= now)?;
+        let packet = first.remove();
+        self.bytes -= held(&packet);
+        Some(packet)
+    }
+
+    /// When the first packet arrives.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.packets.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Loses everything, as an unplugged cable does.
+    pub fn clear(&mut self) {
+        *self = Delayed::default();
+    }
+}
+
+/// Late packets that a portion of work looks at.
+const ARRIVALS_PER_PORTION: usize = 64;
+
+impl Portion<'_> {
+    /// Does to a packet what the wire does.
+    pub(super) fn suffer(&mut self, packet: Packet, fate: Fate) {
+        match fate {
+            Fate::Deliver => self.arrive(&packet),
+            Fate::Drop => {}
+            Fate::Duplicate => {
+                // The first may end the message, and the guest may then use its memory for something else.
+                let second = self.hold(&packet);
+                self.arrive(&packet);
+                self.arrive(&second.unwrap_or(packet));
+            }
+            Fate::Delay(nanoseconds) => {
+                let at = self.now.saturating_add(nanoseconds);
+                // What cannot be read is found out by the receiver.
+                let kept = match self.hold(&packet) {
+                    Some(held) => self.hca.rdma.delayed.push(at, held),
+                    None => Err(packet),
+                };
+                if let Err(packet) = kept {
+                    self.arrive(&packet);
+                }
+            }
+        }
+    }
+
+    /// The same packet with bytes of its own.
+    fn hold(&mut self, packet: &Packet) -> Option<Packet> {
+        let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
+        let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
+        memory.hold(packet).ok()
+    }
+
+    /// Receives late packets whose time has come.
+    pub(super) fn late_arrivals(&mut self) {
+        for _ in 0..ARRIVALS_PER_PORTION {
+            let Some(packet) = self.hca.rdma.delayed.pop(self.now) else { return };
+            if self.hca.vport_is_up() {
+                self.arrive(&packet);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(specs: &[&str]) -> Faults {
+        Faults::new(&specs.iter().map(|spec| FaultRule::parse(spec).unwrap()).collect::<Vec<_>>())
+    }
+
+    fn head(operation: Operation, source: u32, dest: u32, psn: u32) -> Head {
+        Head { operation, source, dest, psn, ..Head::default() }
+    }
+
+    /// The numbers, from 1 on, of equal packets that do not simply arrive.
+    fn hits(faults: &mut Faults, head: &Head, count: u64) -> Vec<u64> {
+        (1..=count).filter(|_| faults.judge(head) != Fate::Deliver).collect()
+    }
+
+    #[test]
+    fn packets_are_counted_from_one() {
+        let send = head(Operation::SendOnly, 1, 2, 7);
+        let hit = |spec| hits(&mut faults(&[spec]), &send, 12);
+        assert_eq!(hit("drop"), (1..=12).collect::<Vec<_>>());
+        assert_eq!(hit("drop:nth=3"), [3]);
+        assert_eq!(hit("drop:nth=3,times=2"), [3, 4]);
+        assert_eq!(hit("drop:every=5"), [5, 10]);
+        assert_eq!(hit("drop:nth=2,every=4"), [2, 6, 10]);
+        assert_eq!(hit("drop:nth=2,every=4,times=2"), [2, 6]);
+        assert_eq!(hit("drop:psn=7"), [1], "the second is the retransmission");
+        assert_eq!(hit("drop:psn=7,times=4"), [1, 2, 3, 4]);
+        assert!(hit("drop:psn=8").is_empty());
+        assert!(hit("drop:nth=13").is_empty());
+    }
+
+    #[test]
+    fn a_rule_looks_only_at_packets_that_agree_with_all_of_it() {
+        let data = head(Operation::WriteOnly, 0x40, 0x41, 5);
+        let ack = head(Operation::Ack, 0x41, 0x40, 5);
+        let datagram = Head { transport: Transport::Ud, ..head(Operation::SendOnly, 0x50, 0x51, 5) };
+        for (spec, wanted) in [
+            ("drop", [true, true, true]),
+            ("drop:qpn=0x41", [true, true, false]),
+            ("drop:source=0x41", [false, true, false]),
+            ("drop:dest=0x41", [true, false, false]),
+            ("drop:kind=request", [true, false, true]),
+            ("drop:kind=response", [false, true, false]),
+            ("drop:kind=ack", [false, true, false]),
+            ("drop:kind=send", [false, false, true]),
+            ("drop:service=ud", [false, false, true]),
+            ("drop:service=rc,kind=write,qpn=0x40,dest=0x41,psn=5", [true, false, false]),
+            ("drop:service=rc,kind=write,qpn=0x40,dest=0x40,psn=5", [false, false, false]),
+            ("drop:psn=4", [false, false, false]),
+        ] {
+            let got = [data, ack, datagram].map(|head| faults(&[spec]).judge(&head) == Fate::Drop);
+            assert_eq!(got, wanted, "{spec}");
+        }
+    }
+
+    #[test]
+    fn every_operation_is_of_one_narrow_kind_at_most() {
+        use PacketKind as K;
+        let narrow = [K::Send, K::Write, K::Read, K::Atomic, K::ReadResponse, K::AtomicResponse, K::Ack];
+        for (operation, _) in Operation::CODES {
+            let kinds: Vec<_> = narrow.into_iter().filter(|kind| is_kind(*kind, operation)).collect();
+            assert_eq!(kinds.len(), 1, "{operation:?} is {kinds:?}");
+            let response = matches!(kinds[0], K::ReadResponse | K::AtomicResponse | K::Ack);
+            assert_eq!(is_kind(K::Response, operation), response, "{operation:?}");
+            assert_eq!(is_kind(K::Request, operation), !response, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_wants_a_packet_gets_it_and_all_count_it() {
+        let send = head(Operation::SendOnly, 1, 2, 7);
+        let mut faults = faults(&["drop:nth=2", "duplicate:nth=2", "delay:us=5,nth=3,times=2"]);
+        let fates: Vec<_> = (0..5).map(|_| faults.judge(&send)).collect();
+        assert_eq!(fates, [Fate::Deliver, Fate::Drop, Fate::Duplicate, Fate::Delay(5000), Fate::Delay(5000)]);
+        let report: Vec<_> = faults.report().into_iter().map(|fault| (fault.seen, fault.hit)).collect();
+        assert_eq!(report, [(5, 1), (5, 1), (5, 2)]);
+        assert_eq!(faults.report()[2].rule, "delay:us=5,nth=3,times=2");
+    }
+
+    #[test]
+    fn without_rules_everything_arrives() {
+        let mut none = Faults::default();
+        assert!(none.is_empty());
+        assert_eq!(none.judge(&Head::default()), Fate::Deliver);
+        assert_eq!(none.report(), []);
+    }
+
+    #[test]
+    fn late_packets_arrive_in_order_of_time_and_then_of_sending() {
+        let packet = |psn| Packet { head: Head { psn, ..Head::default() }, ..Packet::default() };
+        let mut delayed = Delayed::default();
+        for (at, psn) in [(20, 1), (10, 2), (20, 3), (10, 4)] {
+            delayed.push(at, packet(psn)).unwrap();
+        }
+        assert_eq!(delayed.next_deadline(), Some(10));
+        assert_eq!(delayed.pop(9), None);
+        let mut arrived = |now| std::iter::from_fn(|| delayed.pop(now)).map(|p| p.head.psn).collect::<Vec<_>>();
+        assert_eq!(arrived(10), [2, 4]);
+        assert_eq!(arrived(30), [1, 3]);
+        assert_eq!(delayed.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_packet_that_finds_no_room_is_given_back() {
+        let mut delayed = Delayed::default();
+        let large = Packet { payload: Payload::Held(vec![0; 4096]), ..Packet::default() };
+        let kept = (0..5000).take_while(|at| delayed.push(*at, large.clone()).is_ok()).count();
+        assert_eq!(kept, MAX_DELAYED);
+        assert_eq!(delayed.push(0, large.clone()), Err(large.clone()));
+        assert!(delayed.pop(0).is_some());
+        assert_eq!(delayed.push(1, large), Ok(()));
+        let huge = Packet { payload: Payload::Held(vec![0; MAX_DELAYED_BYTES + 1]), ..Packet::default() };
+        delayed.clear();
+        assert_eq!(delayed.push(1, huge.clone()), Err(huge));
+    }
+}
