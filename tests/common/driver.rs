@@ -12,7 +12,7 @@ use super::client::Client;
 use super::guest::{Event, Ram};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const RAM: u64 = 64 << 20;
+const RAM: u64 = 256 << 20;
 const QUEUE: u64 = 0x1000;
 const IN_BOXES: u64 = 0x10_0000;
 const OUT_BOXES: u64 = 0x80_0000;
@@ -21,6 +21,8 @@ const BOX: u64 = 1024;
 const FREE: u64 = 0x100_0000;
 /// Memory for the firmware.
 const PAGES: u64 = 0x200_0000;
+/// Memory for data.
+const DATA: u64 = 0x400_0000;
 /// The slot for MANAGE_PAGES.
 const PAGE_SLOT: u32 = 31;
 
@@ -42,7 +44,7 @@ impl Answer {
 }
 
 /// An event queue as the driver holds it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Eq {
     pub eqn: u32,
     at: u64,
@@ -59,6 +61,9 @@ pub struct Driver {
     commands: Option<Eq>,
     token: u8,
     free: u64,
+    /// Doorbell records left in a page of them.
+    records: std::ops::Range<u64>,
+    data: u64,
     next_page: u64,
     given: BTreeSet<u64>,
     /// Pages given and taken back so far.
@@ -103,6 +108,8 @@ impl Driver {
             commands: None,
             token: 0,
             free: FREE,
+            records: 0..0,
+            data: DATA,
             next_page: PAGES,
             given: BTreeSet::new(),
             pages: (0, 0),
@@ -131,6 +138,8 @@ impl Driver {
         self.next_page = PAGES;
         self.commands = None;
         self.free = FREE;
+        self.records = 0..0;
+        self.data = DATA;
     }
 
     /// A big-endian register of BAR 0.
@@ -149,6 +158,25 @@ impl Driver {
         self.free += bytes.div_ceil(4096) * 4096;
         assert!(self.free <= PAGES, "the driver's memory is used up");
         self.ram.write(at, &vec![fill; bytes as usize]);
+        at
+    }
+
+    /// Memory for a doorbell record, zeroed. Each has a cache line of its own.
+    pub fn record(&mut self) -> u64 {
+        if self.records.is_empty() {
+            let at = self.memory(4096, 0);
+            self.records = at..at + 4096;
+        }
+        let at = self.records.start;
+        self.records.start += 64;
+        at
+    }
+
+    /// Memory for data, page aligned.
+    pub fn data(&mut self, bytes: u64) -> u64 {
+        let at = self.data;
+        self.data += bytes.div_ceil(4096) * 4096;
+        assert!(self.data <= RAM, "the driver's memory is used up");
         at
     }
 

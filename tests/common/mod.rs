@@ -4,7 +4,9 @@
 #![allow(dead_code)]
 
 pub mod client;
+pub mod device;
 pub mod driver;
 pub mod guest;
+pub mod rdma;
 pub mod serve;
 pub mod toy;
