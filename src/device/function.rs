@@ -187,6 +187,7 @@ impl Function {
     pub fn summary(&self) -> RunSummary {
         let mut summary = self.summary.clone();
         summary.keys = self.hca.keys.clone();
+        summary.rdma = self.hca.rdma.traffic.clone();
         summary.objects_alive =
             self.hca.census().into_iter().map(|(kind, count)| (format!("{kind:?}"), count as u64)).collect();
         let pages = self.hca.objects.pages.counters();

@@ -208,6 +208,22 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
             device.keys.total_refused()
         ),
     );
+    let rdma = &device.rdma;
+    if rdma.requests > 0 || rdma.packets > 0 {
+        out.line(
+            "rdma",
+            &format!(
+                "{} requests, {} packets, {} bytes; {} failed, {} refused by the peer, {} not ready, {} sent again",
+                rdma.requests,
+                rdma.packets,
+                rdma.bytes,
+                rdma.failed,
+                rdma.refused,
+                rdma.receiver_not_ready,
+                rdma.retries
+            ),
+        );
+    }
     out.list("refused", &device.keys.refused.iter().map(refusal).collect::<Vec<_>>());
     let unimplemented: Vec<String> = [
         ("opcode", &device.unimplemented.opcodes),

@@ -243,6 +243,28 @@ pub struct WireFault {
     pub hit: u64,
 }
 
+/// RDMA traffic of all queue pairs together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rdma {
+    /// Work requests started.
+    pub requests: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes of payload in them.
+    pub bytes: u64,
+    /// Completions with an error that is not a flush.
+    pub failed: u64,
+    /// "Receiver not ready" answers taken.
+    pub receiver_not_ready: u64,
+    /// Times that packets were sent again.
+    pub retries: u64,
+    /// Acknowledgement timeouts among the reasons for that.
+    pub timeouts: u64,
+    /// Requests that the peer refused for good.
+    pub refused: u64,
+}
+
 /// End-of-run summary of the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -267,6 +289,8 @@ pub struct RunSummary {
     pub commands: Commands,
     /// Memory keys.
     pub keys: Keys,
+    /// RDMA packets and what went wrong with them.
+    pub rdma: Rdma,
     /// Objects alive now, by kind; only kinds with at least one.
     pub objects_alive: BTreeMap<String, u64>,
     /// Firmware pages.

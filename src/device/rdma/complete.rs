@@ -159,6 +159,7 @@ impl Portion<'_> {
             "qpn={qpn:#x} index={:#x}: {} fails, syndrome {} vendor {:#x}",
             started.index, started.opcode, failure.syndrome, failure.vendor
         );
+        self.hca.rdma.traffic.failed += 1;
         self.post_send_error(qpn, started.index, started.opcode, failure);
         self.count_failure(qpn, failure.syndrome);
         let Some(qp) = self.qp(qpn) else { return };

@@ -30,6 +30,7 @@ use self::requester::Step;
 use super::hca::Hca;
 use super::qp::State;
 use crate::dma::Bus;
+use crate::trace::report::Rdma;
 
 /// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some.
 const BYTES_PER_TURN: usize = 64 << 10;
@@ -48,6 +49,8 @@ pub struct Schedule {
     ready: VecDeque<u32>,
     timers: BTreeSet<(u64, u32)>,
     delayed: Delayed,
+    /// What the report says of the traffic.
+    pub traffic: Rdma,
 }
 
 impl Schedule {
@@ -62,9 +65,11 @@ impl Schedule {
         [timer, self.delayed.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Forgets everything, as a teardown does.
+    /// Forgets who waits, as a teardown does.
     pub fn clear(&mut self) {
-        *self = Schedule::default();
+        self.ready.clear();
+        self.timers.clear();
+        self.delayed = Delayed::default();
     }
 }
 
@@ -196,6 +201,9 @@ impl Portion<'_> {
 
     /// Sends a packet, which then arrives unless the wire has a fault.
     fn transmit(&mut self, packet: Packet) {
+        let traffic = &mut self.hca.rdma.traffic;
+        traffic.packets += 1;
+        traffic.bytes += u64::from(packet.len);
         if !self.hca.vport_is_up() {
             return;
         }

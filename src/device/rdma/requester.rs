@@ -163,14 +163,13 @@ impl Portion<'_> {
         requester.small_fences += usize::from(begun.small_fence);
         requester.started.push_back(started);
         log::trace!(target: "cx10::rdma", "qpn={qpn:#x} index={index:#x}: {opcode}, {} bytes", begun.len);
+        requester.offset = 0;
         if begun.packets == 0 {
             // Nothing to send: it is complete when all before it are.
             requester.cursor = requester.started.len();
-            requester.offset = 0;
             self.complete_sends(qpn);
-        } else {
-            requester.offset = 0;
         }
+        self.hca.rdma.traffic.requests += 1;
         Step::Done
     }
 
@@ -494,6 +493,7 @@ impl Portion<'_> {
     fn not_ready(&mut self, qpn: u32, psn: u32, code: u8) {
         let now = self.now;
         self.count_for(qpn, |counters| &mut counters.rnr_nak_retry_err);
+        self.hca.rdma.traffic.receiver_not_ready += 1;
         let Some(qp) = self.qp(qpn) else { return };
         let settings = qp.flow.settings;
         let requester = &mut qp.flow.requester;
@@ -531,6 +531,7 @@ impl Portion<'_> {
         requester.progress_at = now;
         let from = requester.unacked;
         requester.go_back(from, settings.mtu);
+        self.hca.rdma.traffic.retries += 1;
         self.schedule(qpn);
     }
 
@@ -557,6 +558,7 @@ impl Portion<'_> {
                         self.set_timer(qpn, Some(due));
                     } else {
                         self.count(settings.counter_set, |counters| &mut counters.local_ack_timeout_err);
+                        self.hca.rdma.traffic.timeouts += 1;
                         self.retry(qpn);
                     }
                 }

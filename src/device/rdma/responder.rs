@@ -545,6 +545,7 @@ impl Portion<'_> {
     /// Refuses a request for good: the peer learns why, and the queue pair is in error.
     fn refuse(&mut self, qpn: u32, psn: u32, refusal: Refusal) {
         log::debug!(target: "cx10::rdma", "qpn={qpn:#x} psn={psn:#x}: {refusal:?}");
+        self.hca.rdma.traffic.refused += 1;
         let (syndrome, local, reason) = match refusal {
             Refusal::Access(error) => (aeth::ACCESS, CqeSyndrome::LOCAL_ACCESS_ERR, vendor(error)),
             Refusal::Operation(error) => (aeth::OPERATION, CqeSyndrome::LOCAL_PROT_ERR, vendor(error)),
