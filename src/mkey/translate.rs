@@ -14,7 +14,7 @@
 
 use super::MemoryKey;
 use super::context::{ANY_QPN, KeyContext, Mode, Rights};
-use super::list::{Entry, MTT_READ, MTT_WRITE, Table, Translations};
+use super::list::{Entry, Ksm, MTT_READ, MTT_WRITE, Table, Translations};
 use super::reserved::Reserved;
 use crate::config::{MkeyConfig, Strict};
 use crate::device::capabilities::Capabilities;
@@ -287,6 +287,9 @@ impl<'a> Walk<'a> {
             }
             Translations::Ksm(list) => {
                 let ksm = entry(list, context, va)?;
+                if ksm == Ksm::default() {
+                    return Err(KeyError::NotPresent);
+                }
                 let (within, room) = in_page(va, shift);
                 let va = ksm.va.checked_add(within).ok_or(KeyError::Bounds)?;
                 Ok(Step::Down { key: ksm.key, va, len: left.min(room) })

@@ -1,8 +1,10 @@
-//! Work requests as drivers write them, byte by byte, and then any bytes.
+//! Work requests as drivers write them, byte by byte.
+
+mod model;
 
 use super::*;
 use crate::cmdif::error::objects;
-use crate::mkey::context::syn as context;
+use crate::mkey::context::{Rights, syn as context};
 use crate::mkey::policy;
 use crate::mkey::reserved::Reserved;
 use crate::mkey::translate::{Piece, collect};
