@@ -441,7 +441,7 @@ impl Portion<'_> {
     /// The response to something behind a READ came, so the READ's own is lost (IBTA 9.7.5.1.1: implied NAK).
     fn implied_nak(&mut self, qpn: u32) {
         self.count_for(qpn, |counters| &mut counters.implied_nak_seq_err);
-        self.retry(qpn);
+        self.retry_once(qpn);
     }
 
     fn receive_ack(&mut self, qpn: u32, psn: u32, word: u32) {
@@ -464,7 +464,7 @@ impl Portion<'_> {
                 match code {
                     aeth::SEQUENCE => {
                         self.count_for(qpn, |counters| &mut counters.packet_seq_err);
-                        self.retry(qpn);
+                        self.retry_once(qpn);
                     }
                     _ if !whole => self.implied_nak(qpn),
                     aeth::INVALID_REQUEST => self.refused(qpn, psn, CqeSyndrome::REMOTE_INVAL_REQ_ERR, code),
@@ -513,6 +513,16 @@ impl Portion<'_> {
         self.set_timer(qpn, Some(until));
     }
 
+    /// A response tells of a loss: retries, unless that was done for this loss. A second loss at the same place is left to
+    /// the timer.
+    fn retry_once(&mut self, qpn: u32) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let requester = &mut qp.flow.requester;
+        if requester.went_back.replace(requester.unacked) != Some(requester.unacked) {
+            self.retry(qpn);
+        }
+    }
+
     /// Sends again what is not acknowledged, as long as retries are left.
     fn retry(&mut self, qpn: u32) {
         let now = self.now;
@@ -557,6 +567,7 @@ impl Portion<'_> {
                     if due > now {
                         self.set_timer(qpn, Some(due));
                     } else {
+                        requester.went_back = None;
                         self.count(settings.counter_set, |counters| &mut counters.local_ack_timeout_err);
                         self.hca.rdma.traffic.timeouts += 1;
                         self.retry(qpn);

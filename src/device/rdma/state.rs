@@ -224,6 +224,9 @@ pub struct Requester {
     pub small_fences: usize,
     /// Retries left.
     pub retries: u8,
+    /// The oldest sequence number when a loss was found and everything from there on sent again. What was sent before
+    /// that still tells of the same loss.
+    pub went_back: Option<u32>,
     /// Retries left when the receiver is not ready.
     pub rnr_retries: u8,
     /// When the receiver may be ready again.

@@ -348,3 +348,17 @@ fn a_teardown_loses_what_is_on_its_way() {
     assert_eq!(rig.read(to, 8), [0; 8]);
     assert_eq!(rig.function.summary().wire_faults[0].hit, 1, "the wire's counts are not the function's");
 }
+
+#[test]
+fn one_lost_response_costs_one_retry_however_many_come_behind_it() {
+    let rule = FaultRule::parse("drop:kind=read-response,nth=1").unwrap();
+    let mut rig = RdmaRig::new();
+    rig.function.hca_mut().faults = Faults::new(&[rule]);
+    let (mut a, _b) = rig.pair(QpType::RC, Link { retries: 1, ..Link::default() });
+    let (key, from, to) = (rig.key, rig.memory(ROOM as u64), rig.memory(ROOM as u64));
+    let bytes = rig.pattern(from, ROOM, 9);
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(ROOM as u32, key, to)].concat());
+    let cqe = rig.poll(&mut a.cq).expect("no timer is needed");
+    assert_eq!(CqeOpcode(cqe.opcode() as u8), CqeOpcode::REQ);
+    assert_eq!(rig.read(to, ROOM), bytes);
+}
