@@ -284,9 +284,9 @@ impl<'a> Memory<'a> {
                 let reach = Reach::list(keys, who, Access::LocalRead, bytes, at, offset, packet.len.into());
                 (Source::Reach(reach), Some(send))
             }
-            Payload::Key { key, va } => {
+            Payload::Key { key, va, pd } => {
                 let sender = sender().ok_or(MemoryError::Gone)?;
-                let who = sender.flow.settings.who(packet.head.source);
+                let who = Who { pd: *pd, ..sender.flow.settings.who(packet.head.source) };
                 let reach = Reach::key(keys, who, Access::RemoteRead, *key, *va, packet.len.into())?;
                 (Source::Reach(reach), None)
             }

@@ -346,6 +346,8 @@ pub enum Payload {
         key: u32,
         /// The address in it.
         va: u64,
+        /// Its protection domain.
+        pd: u32,
     },
     /// Here, a few: the value of an atomic operation, a header.
     Short {

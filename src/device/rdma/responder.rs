@@ -51,9 +51,13 @@ impl Portion<'_> {
         if qp.flow.dead || !receives || transport(qp.service()) != Some(head.transport) {
             return;
         }
-        let settings = qp.flow.settings;
+        let mut settings = qp.flow.settings;
         if !self.addresses_match(&settings, head) {
             return;
+        }
+        if head.transport == Transport::Xrc {
+            // Keys are those of the receive queue that the request names, and so is their domain.
+            settings.pd = self.hca.objects.xrc_srqs.get(head.srqn).map_or(0, |entry| entry.object.context.pd());
         }
         self.spent += PACKET_COST / 2;
         let Some(qp) = self.qp(qpn) else { return };
@@ -119,7 +123,7 @@ impl Portion<'_> {
         responder.expected = psn_add(responder.expected, 1);
         if operation.ends() {
             responder.msn = psn_add(responder.msn, 1);
-            self.finish(qpn, head, packet.len, message)?;
+            self.finish(qpn, settings.pd, head, packet.len, message)?;
         }
         if head.ack_request {
             self.answer(qpn, head.psn, aeth::ACK);
@@ -195,9 +199,8 @@ impl Portion<'_> {
     }
 
     /// A message is complete: what it invalidates, and its completion.
-    fn finish(&mut self, qpn: u32, head: &Head, len: u32, message: Option<Incoming>) -> Result<(), Refusal> {
+    fn finish(&mut self, qpn: u32, pd: u32, head: &Head, len: u32, message: Option<Incoming>) -> Result<(), Refusal> {
         if head.operation.invalidates() {
-            let pd = self.qp(qpn).map_or(0, |qp| qp.flow.settings.pd);
             if let Err(error) = self.hca.invalidate_remote(head.immediate, pd, qpn) {
                 return Err(Refusal::Access(error.into()));
             }
@@ -291,13 +294,14 @@ impl Portion<'_> {
             packets,
             operation,
             remote,
+            pd: settings.pd,
             operands: head.operands,
             original: None,
             msn,
         });
         let job = match atomic {
             true => Job::Atomic { psn: head.psn, msn },
-            false => Job::Read { remote, offset: 0, psn: head.psn, msn },
+            false => Job::Read { remote, pd: settings.pd, offset: 0, psn: head.psn, msn },
         };
         responder.jobs.push_back(job);
         self.schedule(qpn);
@@ -314,8 +318,11 @@ impl Portion<'_> {
             return;
         }
         if head.operation != Operation::ReadRequest && !head.operation.is_atomic() {
-            let last = psn_add(responder.expected, super::packet::PSN_MASK);
-            return self.answer(qpn, last, aeth::ACK);
+            // Its own number and no later one: that would say that answers behind it are lost.
+            if head.ack_request {
+                self.answer(qpn, head.psn, aeth::ACK);
+            }
+            return;
         }
         let resource = responder.resources.iter().rev().find(|resource| {
             let ahead = psn_diff(head.psn, resource.first);
@@ -323,14 +330,6 @@ impl Portion<'_> {
         });
         let Some(resource) = resource.copied() else { return };
         if resource.operation != head.operation {
-            return;
-        }
-        // An answer that waits still comes.
-        let waits = responder.jobs.iter().any(|job| match job {
-            Job::Read { psn, .. } | Job::Atomic { psn, .. } => *psn == resource.first,
-            Job::Ack { .. } | Job::Refuse { .. } => false,
-        });
-        if waits {
             return;
         }
         let job = if head.operation == Operation::ReadRequest {
@@ -345,11 +344,22 @@ impl Portion<'_> {
             if head.remote.va != wanted.va || head.remote.key != wanted.key || head.remote.len > wanted.len {
                 return;
             }
-            Job::Read { remote: head.remote, offset: 0, psn: head.psn, msn: resource.msn }
+            Job::Read { remote: head.remote, pd: resource.pd, offset: 0, psn: head.psn, msn: resource.msn }
         } else {
             Job::Atomic { psn: resource.first, msn: resource.msn }
         };
-        responder.jobs.push_back(job);
+        // An answer that waits, or is under way, goes on from where it is asked for now.
+        let last = psn_add(resource.first, resource.packets);
+        let waiting = responder.jobs.iter_mut().find(|job| match job {
+            Job::Read { psn, .. } | Job::Atomic { psn, .. } => {
+                psn_diff(*psn, resource.first) >= 0 && psn_diff(*psn, last) < 0
+            }
+            Job::Ack { .. } | Job::Refuse { .. } => false,
+        });
+        match waiting {
+            Some(waiting) => *waiting = job,
+            None => responder.jobs.push_back(job),
+        }
         self.schedule(qpn);
     }
 
@@ -415,7 +425,10 @@ impl Portion<'_> {
                 self.drop_job(qpn);
                 self.send_answer(qpn, Operation::Ack, psn, aeth, 0, Payload::None, 0);
             }
-            Job::Read { remote, offset, psn, msn } => self.answer_read(qpn, &settings, remote, offset, psn, msn),
+            Job::Read { remote, pd, offset, psn, msn } => {
+                let settings = Settings { pd, ..settings };
+                self.answer_read(qpn, &settings, remote, offset, psn, msn);
+            }
             Job::Atomic { psn, msn } => self.answer_atomic(qpn, &settings, psn, msn),
             Job::Refuse { psn, refusal } => {
                 self.drop_job(qpn);
@@ -442,7 +455,7 @@ impl Portion<'_> {
             0 => Ok(Payload::None),
             _ => Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into())
                 .map_err(MemoryError::from)
-                .and_then(|reach| payload(reach, Payload::Key { key: remote.key, va }, self.bus)),
+                .and_then(|reach| payload(reach, Payload::Key { key: remote.key, va, pd: settings.pd }, self.bus)),
         };
         let data = match data {
             Ok(data) => data,
@@ -476,7 +489,7 @@ impl Portion<'_> {
         let Some(resource) = found else { return };
         let original = match resource.original {
             Some(original) => original,
-            None => match self.do_atomic(qpn, settings, &resource) {
+            None => match self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource) {
                 Ok(original) => original,
                 Err(error) => return self.refuse(qpn, psn, Refusal::Access(error)),
             },

@@ -231,6 +231,8 @@ pub struct Requester {
     pub rnr_retries: u8,
     /// When the receiver may be ready again.
     pub rnr_until: Option<u64>,
+    /// The oldest sequence number when an answer was last found to be missing.
+    pub implied_at: Option<u32>,
     /// When something was acknowledged last, or sent after all was.
     pub progress_at: u64,
     /// No entry starts any more: one failed.
@@ -286,6 +288,8 @@ pub enum Job {
     Read {
         /// What to send.
         remote: Remote,
+        /// Protection domain of its key.
+        pd: u32,
         /// Bytes that are sent.
         offset: u32,
         /// Sequence number of the response with byte 0.
@@ -320,6 +324,8 @@ pub struct Resource {
     pub operation: Operation,
     /// Where.
     pub remote: Remote,
+    /// Protection domain of its key.
+    pub pd: u32,
     /// Operands of an atomic operation.
     pub operands: super::packet::Operands,
     /// The value before an atomic operation, once it is done.

@@ -1,5 +1,6 @@
 //! Queue pairs by their rings, doorbells and completions.
 
+use crate::config::fault::FaultRule;
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::event::EventType;
 use crate::prm::values::{CqeOpcode, CqeSyndrome, QpMtu, QpState, QpType, WqeOpcode};
@@ -598,4 +599,78 @@ fn a_fence_waits_for_reads() {
         assert_eq!(rig.read(to, 50_000), bytes, "fence {fence}");
         rig.write(to, &vec![0; 50_000]);
     }
+}
+
+/// Works through requests of every kind over a wire with faults: each takes effect exactly once, in order.
+fn survive(rules: &[&str]) -> (u64, u64) {
+    let mut rig = RdmaRig::new();
+    let rules: Vec<_> = rules.iter().map(|rule| FaultRule::parse(rule).expect("a rule")).collect();
+    rig.function.hca_mut().faults = super::fault::Faults::new(&rules);
+    let (mut a, mut b) = rig.pair(QpType::RC, Link { timeout: 8, mtu: QpMtu::MTU_256, ..Link::default() });
+    let key = rig.key;
+    let (from, to, word, result) = (rig.memory(1 << 14), rig.memory(1 << 14), rig.memory(4096), rig.memory(4096));
+    for round in 0..40u64 {
+        let len = 1 + (round as usize * 977) % 3000;
+        let bytes = rig.pattern(from, len, round as u8);
+        rig.write(to, &[0; 9000]);
+        rig.post_receive(&mut b, &data(4096, key, to));
+        rig.post_send(&mut a, WqeOpcode::SEND, &data(len as u32, key, from), |_| {});
+        let write = [remote(to + 4096, key), data(len as u32, key, from)].concat();
+        rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &write, |_| {});
+        let add = [remote(word, key), atomic(1, 0), data(8, key, result)].concat();
+        rig.post_send(&mut a, WqeOpcode::ATOMIC_FA, &add, |_| {});
+        let read = [remote(from, key), data(len as u32, key, result + 64)].concat();
+        rig.post_send(&mut a, WqeOpcode::RDMA_READ, &read, |_| {});
+        rig.ring_send(&a);
+        let mut done = vec![];
+        for _ in 0..400 {
+            while let Some(cqe) = rig.poll(&mut a.cq) {
+                done.push(success(Some(cqe), CqeOpcode::REQ).wqe_counter());
+            }
+            if done.len() == 4 {
+                break;
+            }
+            rig.pass(300_000);
+        }
+        assert_eq!(done.len(), 4, "round {round}: {done:?}");
+        assert!(done.is_sorted_by_key(|counter| counter.wrapping_sub(done[0] as u32)), "{done:?}");
+        let cqe = rig.poll(&mut b.cq);
+        assert_eq!(success(cqe, CqeOpcode::RESP_SEND).byte_cnt(), len as u32);
+        nothing(&mut rig, &mut b.cq);
+        assert_eq!(rig.read(to, len), bytes, "round {round}");
+        assert_eq!(rig.read(to + 4096, len), bytes, "round {round}");
+        assert_eq!(rig.read(result + 64, len), bytes, "round {round}");
+        assert_eq!(rig.read(result, 8), round.to_be_bytes(), "an atomic operation is done once");
+        assert_eq!(rig.read(word, 8), (round + 1).to_be_bytes());
+    }
+    let summary = rig.function.summary();
+    (summary.rdma.retries, summary.rdma.timeouts)
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    let (retries, timeouts) = survive(&["drop:every=17"]);
+    assert!(retries > 0 && timeouts > 0);
+    survive(&["drop:kind=ack,every=2"]);
+    survive(&["drop:kind=read-response,every=13"]);
+    survive(&["drop:kind=atomic-response,every=3"]);
+    survive(&["drop:kind=request,every=13"]);
+}
+
+#[test]
+fn doubled_packets_take_effect_once() {
+    assert_eq!(survive(&["duplicate:every=1"]).1, 0);
+    survive(&["duplicate:every=3", "drop:every=11"]);
+}
+
+#[test]
+fn late_packets_are_overtaken_and_sent_again() {
+    survive(&["delay:us=100,every=19"]);
+    survive(&["delay:us=2500,every=29"]);
+    survive(&["delay:us=700,every=31", "drop:every=47", "duplicate:every=7"]);
+}
+
+#[test]
+fn without_faults_nothing_is_sent_again() {
+    assert_eq!(survive(&[]), (0, 0));
 }
