@@ -440,13 +440,6 @@ impl Portion<'_> {
 
     /// The response to something behind a READ came, so the READ's own is lost (IBTA 9.7.5.1.1: implied NAK).
     fn implied_nak(&mut self, qpn: u32) {
-        let Some(qp) = self.qp(qpn) else { return };
-        let requester = &mut qp.flow.requester;
-        // Once for each place: what comes before the answer to the second try says nothing new.
-        let place = Some(requester.unacked);
-        if std::mem::replace(&mut requester.implied_at, place) == place {
-            return;
-        }
         self.count_for(qpn, |counters| &mut counters.implied_nak_seq_err);
         self.retry_once(qpn);
     }
@@ -577,9 +570,6 @@ impl Portion<'_> {
                         requester.went_back = None;
                         self.count(settings.counter_set, |counters| &mut counters.local_ack_timeout_err);
                         self.hca.rdma.traffic.timeouts += 1;
-                        if let Some(qp) = self.qp(qpn) {
-                            qp.flow.requester.implied_at = None;
-                        }
                         self.retry(qpn);
                     }
                 }

@@ -231,8 +231,6 @@ pub struct Requester {
     pub rnr_retries: u8,
     /// When the receiver may be ready again.
     pub rnr_until: Option<u64>,
-    /// The oldest sequence number when an answer was last found to be missing.
-    pub implied_at: Option<u32>,
     /// When something was acknowledged last, or sent after all was.
     pub progress_at: u64,
     /// No entry starts any more: one failed.
