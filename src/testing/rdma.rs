@@ -6,7 +6,7 @@ use super::queues::{QueueRig, fill_pas, number};
 use crate::prm::cqe::Cqe;
 use crate::prm::mkey::{CreateMkeyIn, Mkc};
 use crate::prm::qp::{CreateQpIn, Qpc};
-use crate::prm::values::{QpMtu, QpType, WqeOpcode};
+use crate::prm::values::{AtomicMode, QpMtu, QpType, WqeOpcode};
 use crate::prm::vport::SetRoceAddressIn;
 use crate::prm::wqe::{CtrlSeg, DataSeg, RaddrSeg};
 use crate::profile::Profile;
@@ -73,12 +73,23 @@ pub struct Link {
     pub psn: u32,
     /// `rre`, `rwe` and `rae`.
     pub access: bool,
+    /// `atomic_mode`.
+    pub atomic_mode: AtomicMode,
 }
 
 impl Default for Link {
     fn default() -> Link {
         let mtu = QpMtu::MTU_1K;
-        Link { mtu, retries: 7, rnr_retries: 7, timeout: 14, log_reads: 4, psn: 0xff_fffe, access: true }
+        Link {
+            mtu,
+            retries: 7,
+            rnr_retries: 7,
+            timeout: 14,
+            log_reads: 4,
+            psn: 0xff_fffe,
+            access: true,
+            atomic_mode: AtomicMode::IB_SPEC,
+        }
     }
 }
 
@@ -229,7 +240,7 @@ impl RdmaRig {
             context.set_rre(access);
             context.set_rwe(access);
             context.set_rae(access);
-            context.set_atomic_mode(access);
+            context.set_atomic_mode(access * u32::from(link.atomic_mode.0));
             context.set_q_key(0x1111_1111);
         });
         self.modify(0x503, qpn, |context| {

@@ -259,7 +259,11 @@ impl Portion<'_> {
     fn accept(&mut self, qpn: u32, settings: &Settings, head: &Head) -> Result<(), Refusal> {
         let operation = head.operation;
         let atomic = operation.is_atomic();
-        let allowed = if atomic { settings.remote_atomic } else { settings.remote_read };
+        let masked = matches!(operation, Operation::MaskedCompareSwap | Operation::MaskedFetchAdd);
+        let allowed = match atomic {
+            true => settings.remote_atomic && (settings.masked_atomics || !masked),
+            false => settings.remote_read,
+        };
         let mut remote = head.remote;
         if atomic {
             remote.len = 8;

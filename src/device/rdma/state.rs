@@ -9,7 +9,7 @@ use super::receive::ReceiveEntry;
 use super::responder::Refusal;
 use crate::device::qp::Service;
 use crate::prm::qp::Qpc;
-use crate::prm::values::{CqeSyndrome, QpMtu, QpRqType, WqeOpcode};
+use crate::prm::values::{AtomicMode, CqeSyndrome, QpMtu, QpRqType, WqeOpcode};
 
 /// What a context says, in the form in which every packet needs it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +58,8 @@ pub struct Settings {
     pub remote_write: bool,
     /// What the peer may do.
     pub remote_atomic: bool,
+    /// `atomic_mode` is one of the extended ones, which know masks.
+    pub masked_atomics: bool,
     /// Queue key.
     pub q_key: u32,
     /// Shared receive queue.
@@ -120,6 +122,7 @@ impl Settings {
             remote_read: context.rre() != 0,
             remote_write: context.rwe() != 0,
             remote_atomic: context.rae() != 0,
+            masked_atomics: context.atomic_mode() > u32::from(AtomicMode::IB_SPEC.0),
             q_key: context.q_key(),
             shared: (rq_type == QpRqType::SRQ_RQ).then(|| context.srqn_rmpn_xrqn()),
             own_ring: rq_type == QpRqType::NON_ZERO_RQ,

@@ -3,8 +3,8 @@
 use crate::config::fault::FaultRule;
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::event::EventType;
-use crate::prm::values::{CqeOpcode, CqeSyndrome, QpMtu, QpState, QpType, WqeOpcode};
-use crate::prm::wqe::AtomicSeg;
+use crate::prm::values::{AtomicMode, CqeOpcode, CqeSyndrome, QpMtu, QpState, QpType, WqeOpcode};
+use crate::prm::wqe::{AtomicSeg, MaskedAtomicSeg};
 use crate::testing::rdma::{Cq, Link, RdmaRig, data, inline, remote};
 
 type Entry = Cqe<Vec<u8>>;
@@ -187,6 +187,44 @@ fn atomics_change_memory_and_return_what_was_there() {
             assert_eq!(rig.read(word, 8), bytes(*after));
         }
     }
+}
+
+fn masked(swap_add: u64, compare: u64, swap_add_mask: u64, compare_mask: u64) -> Vec<u8> {
+    let mut segment = MaskedAtomicSeg::zeroed();
+    segment.set_swap_add(swap_add);
+    segment.set_compare(compare);
+    segment.set_swap_add_mask(swap_add_mask);
+    segment.set_compare_mask(compare_mask);
+    segment.as_bytes().to_vec()
+}
+
+#[test]
+fn masked_atomics_need_an_extended_mode() {
+    let mut rig = RdmaRig::new();
+    let key = rig.key;
+    let (word, result) = (rig.memory(4096), rig.memory(4096));
+    let swap = masked(0x00ff, 0x1100, 0x0fff, 0xff00);
+    let add = masked(0x0103, 0, 0x8080_8080_8080_8080, 0);
+    let (mut a, _) = rig.pair(QpType::RC, Link { atomic_mode: AtomicMode::ONLY_8B, ..Link::default() });
+    let cases = [
+        // The upper byte compares equal; twelve bits are swapped.
+        (WqeOpcode::ATOMIC_MASKED_CS, swap.clone(), 0x1155, 0x10ff),
+        (WqeOpcode::ATOMIC_MASKED_CS, swap.clone(), 0x2255, 0x2255),
+        // Bytes do not carry into each other.
+        (WqeOpcode::ATOMIC_MASKED_FA, add, 0xff_fe, 0x00_01),
+    ];
+    for (opcode, operands, before, after) in cases {
+        rig.write(word, &u64::to_be_bytes(before));
+        rig.send(&mut a, opcode, &[remote(word, key), operands, data(8, key, result)].concat());
+        let cqe = rig.poll(&mut a.cq);
+        success(cqe, CqeOpcode::REQ);
+        assert_eq!(rig.read(result, 8), u64::to_be_bytes(before));
+        assert_eq!(rig.read(word, 8), u64::to_be_bytes(after), "{opcode}");
+    }
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    rig.send(&mut a, WqeOpcode::ATOMIC_MASKED_CS, &[remote(word, key), swap, data(8, key, result)].concat());
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_INVAL_REQ_ERR);
 }
 
 #[test]
