@@ -207,6 +207,8 @@ bitflags::bitflags! {
         const RATE_LIMIT = 1 << 24;
         /// `dp_ordering_1` and `dp_ordering_force`.
         const PLACEMENT_ORDER = 1 << 25;
+        /// `pd`.
+        const DOMAIN = 1 << 26;
     }
 }
 
@@ -227,6 +229,9 @@ pub fn mandatory(step: Step, service: Service) -> Attributes {
     match (step, service) {
         (Step::RstToInit, Service::Rc | Service::Xrc) => taken |= A::ACCESS,
         (Step::RstToInit, Service::Uc) => taken |= A::REMOTE_WRITE,
+        // The driver makes its queue pair for registration without a domain and names one here (kernel
+        // `qp.c:create_kernel_qp`, `__mlx5_ib_modify_qp`).
+        (Step::RstToInit, Service::RegUmr) => taken |= A::DOMAIN,
         (Step::RstToInit, Service::Ud | Service::Qp0 | Service::Qp1) => taken |= A::Q_KEY,
         (Step::InitToRtr, _) if service.connected() => {
             taken |= A::REMOTE_QPN | A::PATH | A::RCV_PSN;
@@ -340,6 +345,7 @@ pub fn take(taken: Attributes, context: &mut Qpc<Vec<u8>>, wanted: &Qpc<&[u8]>) 
         };
     }
     single! {
+        DOMAIN: pd set_pd,
         Q_KEY: q_key set_q_key,
         REMOTE_READ: rre set_rre,
         REMOTE_WRITE: rwe set_rwe,

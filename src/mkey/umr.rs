@@ -41,8 +41,6 @@ pub struct UmrCaps {
     pub indirect_disabled: bool,
     /// `umr_extended_translation_offset`: lists of more than 2^16 octwords.
     pub extended_offset: bool,
-    /// `umr_ptr_rlky`: lists may be read through the reserved lkey.
-    pub reserved_lkey: bool,
 }
 
 impl UmrCaps {
@@ -55,7 +53,6 @@ impl UmrCaps {
             entity_size_5: caps.get(GENERAL_2, "umr_log_entity_size_5") != 0,
             indirect_disabled: cap("umr_indirect_mkey_disabled"),
             extended_offset: cap("umr_extended_translation_offset"),
-            reserved_lkey: cap("umr_ptr_rlky"),
         }
     }
 }

@@ -236,7 +236,11 @@ fn the_driver_s_own_queue_pairs_are_granted() {
     input.qpc_mut().set_latency_sensitive(1);
     input.qpc_mut().set_rlky(1);
     let umr = number(&rig.ok(input.as_bytes(), 16));
-    to_init(&mut rig, umr);
+    let init = |rig: &mut QueueRig, pd| step(rig, RST2INIT, umr, 0, |c| c.set_pd(pd));
+    let missing = init(&mut rig, 0xff_ffff);
+    refused(missing, Status::BAD_RES_ERR, objects::NO_SUCH_DEPENDENCY);
+    assert_eq!(init(&mut rig, pd).status(), 0);
+    assert_eq!(query(&mut rig, umr).pd(), pd, "it gets its domain when it is initialized");
     let rtr = step(&mut rig, INIT2RTR, umr, 0, |c| {
         c.set_mtu(5);
         c.set_log_msg_max(12);

@@ -203,7 +203,7 @@ impl Portion<'_> {
                     fast_register: settings.fast_register,
                     registers: service == Service::RegUmr,
                 };
-                self.spent += entry.body().len();
+                self.spent += self.hca.umr_cost(entry.immediate, entry.body());
                 let result = self.hca.execute_umr(&poster, entry.immediate, entry.body(), self.bus);
                 return match result {
                     Ok(()) => Ok(Some(Begun::default())),

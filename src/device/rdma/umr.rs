@@ -322,7 +322,7 @@ impl Hca {
             access: Access::LocalRead,
             pd: poster.pd,
             qpn: poster.qpn,
-            reserved_lkey: poster.reserved_lkey && self.key_rules.umr.reserved_lkey,
+            reserved_lkey: poster.reserved_lkey,
         };
         let mut rest = bytes;
         for piece in resolve(&self.objects, &self.key_space, &request).map_err(UmrError::ListKey)? {
