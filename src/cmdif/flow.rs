@@ -5,13 +5,13 @@ use super::error::{CmdError, Syndrome, common, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::capabilities::FLOW_TABLE;
 use crate::device::objects::{Kind, ObjRef};
-use crate::device::steering::{FlowGroup, FlowTable, MATCH_BYTES};
+use crate::device::steering::{FlowGroup, FlowTable};
 use crate::prm::flow::{
     CreateFlowGroupIn, CreateFlowGroupOut, CreateFlowTableIn, CreateFlowTableOut, DestroyFlowGroupIn,
     DestroyFlowTableIn, FlowTableContext, ModifyFlowTableIn, QueryFlowGroupIn, QueryFlowGroupOut, QueryFlowTableIn,
     QueryFlowTableOut, SetFlowTableRootIn,
 };
-use crate::prm::flow_match::{FteMatchParam, FteMatchSetLyr24};
+use crate::prm::flow_match::{FteMatchParam, FteMatchSetLyr24, FteMatchSetMisc};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
 use crate::prm::values::{FlowTableType, MatchCriteria, TableMissAction};
@@ -300,7 +300,16 @@ const OUTER_FIELDS: &[(&str, &str)] = &[
     ("ttl_hoplimit", "outer_ipv4_ttl"),
 ];
 
-/// Checks that a mask only names what the table type can match: fields of the outer headers.
+/// The same of the miscellaneous parameters. The flow label of IPv6 has no capability.
+const MISC_FIELDS: &[(&str, &str)] = &[
+    ("outer_second_prio", "outer_second_prio"),
+    ("outer_second_cfi", "outer_second_cfi"),
+    ("outer_second_vid", "outer_second_vid"),
+    ("outer_second_cvlan_tag", "outer_second_vid"),
+    ("outer_second_svlan_tag", "outer_second_vid"),
+];
+
+/// Checks that a mask only names what the table type can match: fields of the outer headers, the second VLAN tag.
 fn check_criteria(ctx: &Ctx<'_>, table_type: FlowTableType, enabled: u8, mask: &[u8]) -> Result<(), CmdError> {
     let set = FteMatchSetLyr24::SIZE;
     for (i, part) in mask.chunks(set).enumerate() {
@@ -326,6 +335,14 @@ fn check_criteria(ctx: &Ctx<'_>, table_type: FlowTableType, enabled: u8, mask: &
             outer.dst_ipv4_dst_ipv6_mut().as_bytes_mut().fill(0);
         }
     }
+    let mut misc = rest.misc_parameters_mut();
+    for (field, capability) in MISC_FIELDS {
+        if supports(capability) {
+            let cleared = FteMatchSetMisc::LAYOUT.write(misc.as_bytes_mut(), field, 0);
+            debug_assert!(cleared.is_ok(), "{cleared:?}");
+        }
+    }
+    misc.set_outer_ipv6_flow_label(0);
     if rest.as_bytes().iter().any(|byte| *byte != 0) {
         return Err(refuse(syn::CRITERIA_FIELD));
     }
@@ -356,9 +373,7 @@ fn create_flow_group(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let enabled = MatchCriteria::from_bits_retain(input.match_criteria_enable() as u8);
     let criteria = input.match_criteria();
     check_criteria(ctx, table_type, enabled.bits(), criteria.as_bytes())?;
-    let mut mask = Box::new([0; MATCH_BYTES]);
-    mask.copy_from_slice(criteria.as_bytes());
-    let group = FlowGroup { table_id, first, last, enabled: enabled.bits(), criteria: mask };
+    let group = FlowGroup::new(table_id, first, last, enabled.bits(), criteria.as_bytes());
     let deps = [ObjRef { kind: Kind::FlowTable, id: table_id }];
     let group_id = ctx.hca.objects.create(ctx.uid, group, &deps)?;
     ctx.hca.objects.get_mut::<FlowTable>(ctx.uid, table_id)?.groups.insert(first, (last, group_id));

@@ -5,7 +5,7 @@ use super::error::{CmdError, objects};
 use super::flow::{Scope, descends, group, property, refuse, scope, syn, table};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::objects::Charged;
-use crate::device::steering::{Destination, FlowEntry, FlowTable};
+use crate::device::steering::{Destination, FlowEntry, FlowGroup, FlowTable};
 use crate::prm::flow::{
     DeleteFteIn, DestFormatStruct, FlowContext, FlowCounterList, QueryFteIn, QueryFteOut, SetFteIn,
 };
@@ -144,10 +144,12 @@ fn set_fte(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         (SET, None) => {
             let context = FlowContext::new(context.as_bytes()[..FlowContext::SIZE].to_vec())?;
             let Effect { destinations, counters } = effect;
+            let group_id = context.group_id();
             let entry = FlowEntry { table_id, index, context, destinations, counters };
             let deps = entry.deps();
             let id = ctx.hca.objects.create(ctx.uid, entry, &deps)?;
             ctx.hca.objects.get_mut::<FlowTable>(ctx.uid, table_id)?.entries.insert(index, id);
+            ctx.hca.objects.get_mut::<FlowGroup>(ctx.uid, group_id)?.insert(value.as_bytes(), index, id);
             done()
         }
         (SET, Some(_)) => Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::ENTRY_EXISTS)),
@@ -238,7 +240,10 @@ fn delete_fte(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     scope!(input).check(ctx)?;
     let (table_id, index) = (input.table_id(), input.flow_index());
     let id = entry_id(ctx, input.table_type(), table_id, index)?;
-    ctx.hca.objects.destroy::<FlowEntry>(ctx.uid, id)?;
+    let entry = ctx.hca.objects.destroy::<FlowEntry>(ctx.uid, id)?;
+    if let Some(group) = ctx.hca.objects.flow_groups.get_mut(entry.context.group_id()) {
+        group.object.remove(entry.context.match_value().as_bytes(), index);
+    }
     let missing = CmdError::new(Status::BAD_RES_ERR, objects::NO_SUCH_OBJECT);
     ctx.hca.objects.flow_tables.get_mut(table_id).ok_or(missing)?.object.entries.remove(&index);
     done()

@@ -321,6 +321,8 @@ fn query_vnic_env(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     counters.set_invalid_command(env.invalid_command);
     counters.set_quota_exceeded_command(env.quota_exceeded_command);
     counters.set_cq_overrun(env.cq_overrun);
+    counters.set_nic_receive_steering_discard(env.nic_receive_steering_discard);
+    counters.set_receive_discard_vport_down(env.receive_discard_vport_down);
     counters.set_transmit_discard_vport_down(env.transmit_discard_vport_down);
     Ok(out.into_inner())
 }
@@ -469,7 +471,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_manager_and_unknown_fields_are_refused() {
-        let mut rig = rig(&[]);
+        let mut rig = rig(&["caps.general.disable_local_lb_uc=0"]);
         let mut input = modify(0);
         input.as_bytes_mut()[12] = 0x80;
         refused(&mut rig, input.as_bytes(), syn::UNKNOWN_FIELD);
@@ -575,7 +577,7 @@ mod tests {
         rig.ok(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16);
         assert_eq!(rig.exec(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16).status(), Status::LIM_ERR.0);
         set_state(&mut rig, 0);
-        rig.function.hca_mut().transmit(vec![0; 60]);
+        rig.function.hca_mut().transmit(&[0; 60], None, &mut 0, &mut crate::dma::Bus::new(), 0);
         assert_eq!(env(&mut rig), (1, 1, 1));
     }
 }

@@ -6,15 +6,12 @@
 
 use std::collections::VecDeque;
 
-use super::cq::{CQE, Completion};
-use super::hca::{Event, Hca};
+use super::cq::Completion;
+use super::hca::Hca;
+use super::receive::error_cqe;
 use super::rq::{ReceiveMemory, ReceiveQueue};
 use crate::dma::{Bus, Stream};
-use crate::log_limit::limited;
-use crate::prm::cqe::ErrCqe;
-use crate::prm::eq::QpEvents;
-use crate::prm::event::{EventQueueType, EventType};
-use crate::prm::values::{CqeOpcode, CqeSyndrome, WqState};
+use crate::prm::values::{CqeSyndrome, WqState};
 
 /// `vendor_err_synd` of a flushed entry, as hardware has it.
 pub const FLUSHED: u8 = 0xf9;
@@ -68,40 +65,26 @@ impl Hca {
     /// Flushes the next entry of a queue; whether there may be more.
     fn flush_next(&mut self, rqn: u32, bus: &mut Bus, now: u64) -> bool {
         let Some(rq) = self.objects.rqs.get_mut(rqn).map(|entry| &mut entry.object) else { return false };
-        if rq.state != WqState::ERR {
+        if rq.state != WqState::ERR || rq.catastrophic {
             return false;
         }
-        let (cqn, index) = (rq.context.cqn(), rq.consumed);
+        let (cqn, user_index, index) = (rq.context.cqn(), rq.context.user_index(), rq.consumed);
         match outstanding(rq, rqn, bus) {
             Some(0) => return false,
-            Some(_) => rq.consumed = index.wrapping_add(1),
+            Some(count) => {
+                rq.consumed = index.wrapping_add(1);
+                rq.posted = index.wrapping_add(count);
+            }
             None => {
                 self.rq_catastrophe(rqn);
                 return false;
             }
         }
-        let mut cqe = ErrCqe::wrap([0; CQE]);
-        cqe.set_opcode(CqeOpcode::RESP_ERR.0.into());
-        cqe.set_syndrome(CqeSyndrome::WR_FLUSH_ERR.0.into());
-        cqe.set_vendor_err_synd(FLUSHED.into());
-        cqe.set_qpn(rqn);
-        cqe.set_srqn_user_index(rq.context.user_index());
-        cqe.set_wqe_counter(index.into());
-        if self.complete(cqn, &cqe.into_inner(), bus, now) == Completion::Dropped {
+        let cqe = error_cqe(rqn, user_index, index, CqeSyndrome::WR_FLUSH_ERR, FLUSHED);
+        if self.complete(cqn, &cqe, bus, now) == Completion::Dropped {
             self.rq_catastrophe(rqn);
             return false;
         }
         true
-    }
-
-    /// A queue's record or its completions cannot be accessed: the driver learns it by event.
-    fn rq_catastrophe(&mut self, rqn: u32) {
-        limited!(warn, target: "cx10::rq", "rqn={rqn:#x}: catastrophic error");
-        let mut event = QpEvents::zeroed();
-        event.set_type(EventQueueType::RQ.0.into());
-        event.set_qpn_rqn_sqn(rqn);
-        let mut data = [0; 28];
-        data.copy_from_slice(event.as_bytes());
-        self.raise(Event { event_type: EventType::WQ_CATAS_ERROR.0, sub_type: 0, data, eqn: None });
     }
 }

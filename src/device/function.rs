@@ -368,7 +368,7 @@ impl Function {
         } else {
             Look::default()
         };
-        let mut busy = look.rung || self.is_ready();
+        let mut busy = look.rung || self.is_ready() || self.hca.receive.busy();
         for _ in 0..COMMANDS_PER_PORTION {
             if self.command_doorbell == 0 || bytes >= COMMAND_BYTES_PER_PORTION {
                 break;
@@ -378,7 +378,7 @@ impl Function {
             bytes += self.command(slot as u8);
             self.judged_keys();
         }
-        self.hca.run_sends(&mut self.bus, self.clock.now());
+        let frames = self.hca.run_ethernet(&mut self.bus, self.clock.now());
         self.hca.run_rdma(&mut self.bus, self.clock.now());
         self.judged_keys();
         self.hca.run_flushes(&mut self.bus, self.clock.now());
@@ -398,7 +398,7 @@ impl Function {
         let rdma = self.hca.rdma.next_deadline();
         let deadline = [self.hca.cq_events.next_deadline(), polling, rdma].into_iter().flatten().min();
         Progress {
-            more: look.more || timers || self.is_ready() || (self.hca.has_events() && !blocked),
+            more: look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
             busy,
             polls: self.hca.polls(),
             wait: deadline.map(|at| at.saturating_sub(self.clock.now())),

@@ -12,6 +12,7 @@ use super::pages::{Demand, Pages};
 use super::poll::Polling;
 use super::port::{PORT_NUMBER, Port};
 use super::rdma;
+use super::receive::ReceivePath;
 use super::roce::RoceTable;
 use super::send::SendSchedule;
 use super::steering::Roots;
@@ -111,6 +112,8 @@ pub struct Hca {
     pub roots: Roots,
     /// Send queues that have work.
     pub sends: SendSchedule,
+    /// The Ethernet frame that is on its way to receive queues.
+    pub receive: ReceivePath,
     /// Receive queues in error with entries to flush.
     pub flushes: FlushSchedule,
     /// Queue pairs that have work.
@@ -169,6 +172,7 @@ impl Hca {
             roce: RoceTable::default(),
             roots: Roots::default(),
             sends: SendSchedule::default(),
+            receive: ReceivePath::default(),
             flushes: FlushSchedule::default(),
             rdma: rdma::Schedule::default(),
             faults: rdma::fault::Faults::new(&profile.wire.fault),
@@ -218,6 +222,7 @@ impl Hca {
                 self.roots = Roots::default();
                 self.atomics_big_endian = self.caps.get(ATOMIC, "atomic_req_8B_endianness_mode") == 0;
                 self.sends = SendSchedule::new(&self.caps);
+                self.receive = ReceivePath::new(&self.caps);
                 self.roce = RoceTable::new(self.caps.get(ROCE, "roce_address_table_size") as usize);
             }
             Transition::Teardown => {
@@ -245,8 +250,14 @@ impl Hca {
         if let Some(polling) = &mut self.polling {
             polling.clear();
         }
+        self.forget_traffic();
+    }
+
+    /// Forgets all turns of queues and the frame that is under way.
+    fn forget_traffic(&mut self) {
         self.forget_sends();
         self.flushes.clear();
+        self.receive.clear();
         self.rdma.clear();
     }
 
@@ -298,9 +309,7 @@ impl Hca {
     /// Enters internal error: commands are answered so until the next reset.
     pub fn set_internal_error(&mut self) {
         self.internal_error = true;
-        self.forget_sends();
-        self.flushes.clear();
-        self.rdma.clear();
+        self.forget_traffic();
     }
 
     /// Whether `uid` names a user context.

@@ -27,12 +27,16 @@ pub struct ReceiveQueue {
     pub state: WqState,
     /// Entries consumed since the last reset, modulo 2^16.
     pub consumed: u16,
+    /// Entries posted since the last reset, as the record said last.
+    pub posted: u16,
+    /// The ring could not be read or its completions not be written; only a reset helps.
+    pub catastrophic: bool,
 }
 
 impl ReceiveQueue {
     /// A queue in reset.
     pub fn new(context: Rqc<Vec<u8>>, memory: ReceiveMemory) -> ReceiveQueue {
-        ReceiveQueue { context, memory, state: WqState::RST, consumed: 0 }
+        ReceiveQueue { context, memory, state: WqState::RST, consumed: 0, posted: 0, catastrophic: false }
     }
 
     /// What the queue depends on as its context stands.
@@ -51,7 +55,7 @@ impl ReceiveQueue {
     /// Moves to `state`; a reset forgets what was consumed.
     pub fn set_state(&mut self, state: WqState) {
         if state == WqState::RST {
-            self.consumed = 0;
+            (self.consumed, self.posted, self.catastrophic) = (0, 0, false);
         }
         self.state = state;
     }

@@ -4,7 +4,8 @@
 //! A doorbell only says that there may be work; how much is read from the doorbell record. Queues with work take
 //! turns in the order of their doorbells. A turn, and a portion of work, ends after a bounded number of entries and
 //! bytes, so that no queue and no portion keeps others waiting. What takes time without moving many bytes counts as
-//! bytes too: pieces of memory and packets.
+//! bytes too: pieces of memory and packets. A large send may take several turns; each reads its entry anew. While a
+//! frame is on its way to receive queues of the function nothing is sent.
 //!
 //! An entry that fails completes with an error and puts its queue into error; entries behind it are flushed one by
 //! one where `flush_in_error_en` asks for it. A ring or record that cannot be read is a catastrophic error: an event
@@ -31,7 +32,7 @@ use crate::prm::values::{CqeOpcode, CqeSyndrome, WqState, WqeOpcode};
 use crate::prm::wqe::{CtrlSeg, DataSeg, EthSeg, InlineSeg};
 use crate::wire::checksum::{fill_l3, fill_l4};
 use crate::wire::layers::layers;
-use crate::wire::segment::segment;
+use crate::wire::segment::Segments;
 use crate::wire::{MAC_HEADER, MIN_FRAME};
 
 /// Entries that one turn executes at most.
@@ -47,8 +48,6 @@ const TURNS_PER_PORTION: usize = 4;
 const UNIT: usize = 16;
 /// Units of a basic block.
 const UNITS_PER_BLOCK: u32 = 4;
-/// Bytes of a frame check sequence, which the port adds.
-const FCS: usize = 4;
 /// `ctrl.ce`: complete always; complete always and ask for an event.
 const CE_ALWAYS: u32 = 2;
 const CE_EVENT: u32 = 3;
@@ -59,6 +58,20 @@ pub struct SendSchedule {
     ready: VecDeque<u32>,
     /// Bytes of the longest message.
     limit: usize,
+    scratch: Scratch,
+}
+
+/// Memory that is used again for every entry.
+#[derive(Debug, Default)]
+struct Scratch {
+    /// The segments behind the control segment.
+    body: Vec<u8>,
+    /// Headers of a large send.
+    headers: Vec<u8>,
+    /// A frame, or the payload of a large send.
+    data: Vec<u8>,
+    /// A packet of a large send.
+    packet: Vec<u8>,
 }
 
 impl SendSchedule {
@@ -66,7 +79,7 @@ impl SendSchedule {
     pub fn new(caps: &Capabilities) -> SendSchedule {
         const LONGEST: u64 = 18;
         let limit = 1 << caps.get(ETHERNET, "max_lso_cap").min(LONGEST);
-        SendSchedule { ready: VecDeque::new(), limit }
+        SendSchedule { limit, ..SendSchedule::default() }
     }
 }
 
@@ -117,21 +130,27 @@ struct Entry {
     opcode: WqeOpcode,
     ce: u32,
     blocks: u16,
-    /// The segments behind the control segment, or why there are none.
-    body: Result<Vec<u8>, SendError>,
+    /// Why its segments were not read.
+    fault: Option<SendError>,
 }
 
 /// What an entry sends.
 enum Message {
     Nothing,
-    Frame(Vec<u8>),
-    Large { headers: Vec<u8>, payload: Vec<u8>, mss: usize },
+    /// The frame in the scratch memory.
+    Frame,
+    /// The headers and the payload in the scratch memory.
+    Large {
+        mss: usize,
+    },
 }
 
 /// How a turn of a queue goes on.
 enum Next {
     /// Something was done that counts for so many bytes.
     Done(usize),
+    /// The same, but the entry is not done yet.
+    Unfinished(usize),
     /// There is nothing to do.
     Idle,
 }
@@ -150,26 +169,27 @@ fn read_ring(sq: &SendQueue, sqn: u32, offset: u64, buf: &mut [u8], bus: &mut Bu
     Ok(())
 }
 
-/// Reads the entry at the queue's index, of which `available` blocks are posted.
-fn fetch(sq: &SendQueue, sqn: u32, available: u16, bus: &mut Bus) -> Result<Entry, Catastrophe> {
+/// Reads the entry at the queue's index, of which `available` blocks are posted; its segments into `body`.
+fn fetch(sq: &SendQueue, sqn: u32, available: u16, body: &mut Vec<u8>, bus: &mut Bus) -> Result<Entry, Catastrophe> {
     let offset = sq.wq.offset(sq.executed);
     let mut bytes = [0; UNIT];
     read_ring(sq, sqn, offset, &mut bytes, bus)?;
     let ctrl = CtrlSeg::wrap(&bytes[..]);
     let (units, opcode) = (ctrl.ds(), WqeOpcode(ctrl.opcode() as u8));
     let blocks = units.div_ceil(UNITS_PER_BLOCK).max(1) as u16;
-    let body = if ctrl.qpn() != sqn {
-        Err(SendError::Queue)
+    let fault = if ctrl.qpn() != sqn {
+        Some(SendError::Queue)
     } else if units == 0 || blocks > available {
-        Err(SendError::Size)
+        Some(SendError::Size)
     } else {
-        let mut body = vec![0; (units as usize - 1) * UNIT];
-        read_ring(sq, sqn, offset + UNIT as u64, &mut body, bus)?;
-        Ok(body)
+        body.clear();
+        body.resize((units as usize - 1) * UNIT, 0);
+        read_ring(sq, sqn, offset + UNIT as u64, body, bus)?;
+        None
     };
     // An entry that cannot be measured takes what is left of the one block that it begins in.
     let blocks = blocks.min(available);
-    Ok(Entry { opcode, ce: ctrl.ce(), blocks, body })
+    Ok(Entry { opcode, ce: ctrl.ce(), blocks, fault })
 }
 
 /// What data segments are read through.
@@ -239,18 +259,19 @@ fn inline_demand(mode: u32, frame: &[u8]) -> usize {
     }
 }
 
-/// Makes the message of an entry from its segments.
+/// Makes the message of an entry from its segments, in the scratch memory.
 fn message(
     memory: &mut Memory<'_>,
     sq: &SendQueue,
     sqn: u32,
     entry: &Entry,
     limit: usize,
+    scratch: &mut Scratch,
 ) -> Result<Message, SendError> {
-    let body = match &entry.body {
-        Ok(body) => body,
-        Err(error) => return Err(*error),
-    };
+    if let Some(error) = entry.fault {
+        return Err(error);
+    }
+    let Scratch { body, headers: kept, data, .. } = scratch;
     let large = match entry.opcode {
         WqeOpcode::NOP => return Ok(Message::Nothing),
         WqeOpcode::SEND => false,
@@ -269,10 +290,10 @@ fn message(
     let segments = EthSeg::SIZE + inline.saturating_sub(2).next_multiple_of(UNIT);
     let mut rest = body.get(segments..).ok_or(SendError::Size)?;
 
-    let mut data = Vec::new();
-    if !large {
-        data.extend_from_slice(headers);
+    for memory in [&mut *kept, data] {
+        memory.clear();
     }
+    if large { &mut *kept } else { &mut *data }.extend_from_slice(headers);
     while !rest.is_empty() {
         let segment = DataSeg::new(rest).map_err(|_| SendError::Size)?;
         if segment.inline() != 0 {
@@ -287,7 +308,7 @@ fn message(
                 return Err(SendError::Length);
             }
             let segment = DataSeg::wrap(&rest[..DataSeg::SIZE]);
-            memory.gather(sq, sqn, &segment, &mut data)?;
+            memory.gather(sq, sqn, &segment, data)?;
             rest = &rest[DataSeg::SIZE..];
         }
     }
@@ -299,16 +320,24 @@ fn message(
         return Err(SendError::Inline);
     }
     if large {
-        return Ok(Message::Large { headers: headers.to_vec(), payload: data, mss: eth.mss() as usize });
+        return Ok(Message::Large { mss: eth.mss() as usize });
     }
-    let found = layers(&data, true);
+    let found = layers(data, true);
     if eth.l3_csum() != 0 {
-        fill_l3(&mut data, &found);
+        fill_l3(data, &found);
     }
     if eth.l4_csum() != 0 {
-        fill_l4(&mut data, &found);
+        fill_l4(data, &found);
     }
-    Ok(Message::Frame(data))
+    pad(data);
+    Ok(Message::Frame)
+}
+
+/// Pads a frame that is shorter than any on the wire.
+fn pad(frame: &mut Vec<u8>) {
+    if frame.len() < MIN_FRAME {
+        frame.resize(MIN_FRAME, 0);
+    }
 }
 
 impl Hca {
@@ -347,10 +376,16 @@ impl Hca {
     pub fn run_sends(&mut self, bus: &mut Bus, now: u64) {
         let mut bytes = 0;
         for _ in 0..TURNS_PER_PORTION {
+            if self.receive.busy() {
+                break;
+            }
             let Some(sqn) = self.sends.ready.pop_front() else { break };
             let Some(entry) = self.objects.sqs.get_mut(sqn) else { continue };
             entry.object.scheduled = false;
-            match self.send_turn(sqn, &mut bytes, bus, now) {
+            let mut scratch = std::mem::take(&mut self.sends.scratch);
+            let turn = self.send_turn(sqn, &mut bytes, &mut scratch, bus, now);
+            self.sends.scratch = scratch;
+            match turn {
                 Ok(true) => self.schedule_sq(sqn),
                 Ok(false) => {}
                 Err(Catastrophe) => self.sq_catastrophe(sqn),
@@ -362,13 +397,24 @@ impl Hca {
     }
 
     /// One turn of a queue, which adds what it did to `bytes`; whether it wants another.
-    fn send_turn(&mut self, sqn: u32, bytes: &mut usize, bus: &mut Bus, now: u64) -> Result<bool, Catastrophe> {
+    fn send_turn(
+        &mut self,
+        sqn: u32,
+        bytes: &mut usize,
+        scratch: &mut Scratch,
+        bus: &mut Bus,
+        now: u64,
+    ) -> Result<bool, Catastrophe> {
         for _ in 0..ENTRIES_PER_TURN {
-            match self.send_next(sqn, bus, now)? {
+            match self.send_next(sqn, scratch, bus, now)? {
                 Next::Idle => return Ok(false),
                 Next::Done(done) => *bytes += done,
+                Next::Unfinished(done) => {
+                    *bytes += done;
+                    break;
+                }
             }
-            if *bytes >= BYTES_PER_TURN {
+            if *bytes >= BYTES_PER_TURN || self.receive.busy() {
                 break;
             }
         }
@@ -376,7 +422,7 @@ impl Hca {
     }
 
     /// Executes or flushes the next entry of a queue.
-    fn send_next(&mut self, sqn: u32, bus: &mut Bus, now: u64) -> Result<Next, Catastrophe> {
+    fn send_next(&mut self, sqn: u32, scratch: &mut Scratch, bus: &mut Bus, now: u64) -> Result<Next, Catastrophe> {
         let Some(sq) = self.objects.sqs.get(sqn).map(|entry| &entry.object) else { return Ok(Next::Idle) };
         let flushes = sq.state == WqState::ERR && sq.context.flush_in_error_en() != 0;
         if sq.catastrophic || (sq.state != WqState::RDY && !flushes) {
@@ -391,30 +437,27 @@ impl Hca {
             log::debug!(target: "cx10::sq", "sqn={sqn:#x}: {available:#x} blocks posted, more than the ring holds");
             return Err(Catastrophe);
         }
-        let entry = fetch(sq, sqn, available, bus)?;
+        let entry = fetch(sq, sqn, available, &mut scratch.body, bus)?;
         let index = sq.executed;
         if flushes {
             self.fail_entry(sqn, &entry, CqeSyndrome::WR_FLUSH_ERR, FLUSHED, bus, now);
             return Ok(Next::Done(0));
         }
         let mut memory = Memory { objects: &self.objects, keys: &self.key_space, device: &self.memic, bus, cost: 0 };
-        let message = message(&mut memory, sq, sqn, &entry, self.sends.limit);
+        let message = message(&mut memory, sq, sqn, &entry, self.sends.limit, scratch);
         let mut cost = memory.cost + usize::from(entry.blocks) * WQEBB as usize;
         let sent = match message {
             Ok(Message::Nothing) => Ok(()),
-            Ok(Message::Frame(frame)) => {
-                self.transmit(frame);
+            Ok(Message::Frame) => {
+                let domain = self.domain_of(sqn);
+                self.transmit(&scratch.data, domain, &mut cost, bus, now);
                 Ok(())
             }
-            Ok(Message::Large { headers, payload, mss }) => {
-                let mut frames = Vec::new();
-                let split = segment(&headers, &payload, mss, |frame| frames.push(frame.to_vec()));
-                for frame in frames {
-                    cost += BYTES_PER_STEP + frame.len();
-                    self.transmit(frame);
-                }
-                split.map_err(|_| SendError::Segmentation)
-            }
+            Ok(Message::Large { mss }) => match self.send_large(sqn, mss, scratch, &mut cost, bus, now) {
+                Ok(true) => Ok(()),
+                Ok(false) => return Ok(Next::Unfinished(cost)),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match sent {
@@ -430,23 +473,35 @@ impl Hca {
         Ok(Next::Done(cost))
     }
 
-    /// Sends a frame through the port. Frames that the port cannot take are dropped and counted.
-    pub fn transmit(&mut self, mut frame: Vec<u8>) {
-        if frame.len() < MIN_FRAME {
-            frame.resize(MIN_FRAME, 0);
+    /// Sends the packets of a large send that have not left yet, as many as a turn may; whether all have left.
+    fn send_large(
+        &mut self,
+        sqn: u32,
+        mss: usize,
+        scratch: &mut Scratch,
+        cost: &mut usize,
+        bus: &mut Bus,
+        now: u64,
+    ) -> Result<bool, SendError> {
+        let Scratch { headers, data, packet, .. } = scratch;
+        let segments = Segments::new(headers, data, mss).map_err(|_| SendError::Segmentation)?;
+        let Some(from) = self.objects.sqs.get(sqn).map(|entry| entry.object.packets_sent) else { return Ok(true) };
+        let domain = self.domain_of(sqn);
+        let mut spent = 0;
+        let mut sent = from;
+        // What is read again does not count here, so that every turn gets on.
+        while sent < segments.count() && spent < BYTES_PER_TURN && !self.receive.busy() {
+            segments.build(sent, packet);
+            pad(packet);
+            spent += BYTES_PER_STEP + packet.len();
+            self.transmit(packet, domain, &mut spent, bus, now);
+            sent += 1;
         }
-        self.vport.counters.transmitted(&frame);
-        if !self.vport_is_up() {
-            self.vport.env.transmit_discard_vport_down += 1;
-            self.port.counters.tx.discards += 1;
-            return;
+        *cost += spent;
+        if let Some(entry) = self.objects.sqs.get_mut(sqn) {
+            entry.object.packets_sent = sent;
         }
-        if frame.len() + FCS > usize::from(self.port.mtu()) {
-            self.port.counters.tx.discards += 1;
-            return;
-        }
-        self.port.counters.transmitted(&frame);
-        self.link.transmit(&frame);
+        Ok(sent >= segments.count())
     }
 
     /// An entry is done: the queue moves on, and the driver learns it if it wants to.
@@ -454,6 +509,7 @@ impl Hca {
         let Some(sq) = self.objects.sqs.get_mut(sqn).map(|entry| &mut entry.object) else { return };
         let index = sq.executed;
         sq.executed = index.wrapping_add(entry.blocks);
+        sq.packets_sent = 0;
         if entry.ce != CE_ALWAYS && entry.ce != CE_EVENT {
             return;
         }
@@ -473,6 +529,7 @@ impl Hca {
         let Some(sq) = self.objects.sqs.get_mut(sqn).map(|entry| &mut entry.object) else { return };
         let index = sq.executed;
         sq.executed = index.wrapping_add(entry.blocks);
+        sq.packets_sent = 0;
         sq.set_state(WqState::ERR);
         let mut cqe = ErrCqe::wrap([0; CQE]);
         cqe.set_opcode(CqeOpcode::REQ_ERR.0.into());

@@ -21,6 +21,8 @@ pub struct SendQueue {
     pub state: WqState,
     /// Basic blocks executed since the last reset, modulo 2^16.
     pub executed: u16,
+    /// Packets of the next entry, a large send, that have left.
+    pub packets_sent: usize,
     /// The ring could not be read or its completions not be written; only a reset helps.
     pub catastrophic: bool,
     /// The queue waits for its turn.
@@ -30,7 +32,15 @@ pub struct SendQueue {
 impl SendQueue {
     /// A queue in reset.
     pub fn new(context: Sqc<Vec<u8>>, wq: WorkQueue) -> SendQueue {
-        SendQueue { context, wq, state: WqState::RST, executed: 0, catastrophic: false, scheduled: false }
+        SendQueue {
+            context,
+            wq,
+            state: WqState::RST,
+            executed: 0,
+            packets_sent: 0,
+            catastrophic: false,
+            scheduled: false,
+        }
     }
 
     /// What the queue depends on.
@@ -57,6 +67,7 @@ impl SendQueue {
     pub fn set_state(&mut self, state: WqState) {
         if state == WqState::RST {
             self.executed = 0;
+            self.packets_sent = 0;
             self.catastrophic = false;
         }
         self.state = state;

@@ -3,9 +3,16 @@
 //!
 //! Tables, groups and entries are objects. A group depends on its table, an entry on its group and on everything
 //! that it sends packets to or counts them in, a table on the table that its misses go to.
+//!
+//! A group keeps its entries by the masked words of their values, so that the entry for a packet is found in one
+//! search however many there are.
+
+pub mod packet;
+pub mod walk;
 
 use std::collections::BTreeMap;
 
+use self::packet::MATCH_WORDS;
 use super::objects::{Charged, Kind, ObjRef};
 use crate::prm::flow::{FlowContext, FlowTableContext};
 use crate::prm::values::{FlowDestType, FlowTableType, TableMissAction};
@@ -69,6 +76,53 @@ pub struct FlowGroup {
     pub enabled: u8,
     /// The mask.
     pub criteria: Box<[u8; MATCH_BYTES]>,
+    /// The words of the mask that are not 0.
+    words: Vec<(usize, u32)>,
+    /// Entry objects by flow index, by the values of these words.
+    entries: BTreeMap<Box<[u32]>, BTreeMap<u32, u32>>,
+}
+
+impl FlowGroup {
+    /// A group without entries; `criteria` are [`MATCH_BYTES`] long.
+    pub fn new(table_id: u32, first: u32, last: u32, enabled: u8, criteria: &[u8]) -> FlowGroup {
+        let mut mask = Box::new([0; MATCH_BYTES]);
+        mask.iter_mut().zip(criteria).for_each(|(to, from)| *to = *from);
+        let words = words(&mask[..]).enumerate().filter(|(_, word)| *word != 0).collect();
+        FlowGroup { table_id, first, last, enabled, criteria: mask, words, entries: BTreeMap::new() }
+    }
+
+    /// The words of a match value that the mask looks at.
+    fn key(&self, value: &[u8]) -> Box<[u32]> {
+        let value: Vec<u32> = words(value).collect();
+        self.words.iter().map(|(at, mask)| value.get(*at).unwrap_or(&0) & mask).collect()
+    }
+
+    /// An entry with this match value exists from now on.
+    pub fn insert(&mut self, value: &[u8], index: u32, id: u32) {
+        self.entries.entry(self.key(value)).or_default().insert(index, id);
+    }
+
+    /// An entry is gone.
+    pub fn remove(&mut self, value: &[u8], index: u32) {
+        let key = self.key(value);
+        if let Some(same) = self.entries.get_mut(&key) {
+            same.remove(&index);
+            if same.is_empty() {
+                self.entries.remove(&key);
+            }
+        }
+    }
+
+    /// The entry object with the lowest index that matches a packet. `key` is memory to work in.
+    pub fn find(&self, packet: &[u32; MATCH_WORDS], key: &mut Vec<u32>) -> Option<u32> {
+        key.clear();
+        key.extend(self.words.iter().map(|(at, mask)| packet[*at] & mask));
+        self.entries.get(&key[..])?.values().next().copied()
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
 }
 
 impl Charged for FlowGroup {

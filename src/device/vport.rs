@@ -99,6 +99,10 @@ pub struct VnicEnv {
     pub quota_exceeded_command: u32,
     /// Completion queues that overran.
     pub cq_overrun: u32,
+    /// Received packets that steering took nowhere.
+    pub nic_receive_steering_discard: u64,
+    /// Received packets that were dropped because the vport was down.
+    pub receive_discard_vport_down: u64,
     /// Packets that were dropped because the vport was down.
     pub transmit_discard_vport_down: u64,
 }
@@ -164,6 +168,11 @@ impl NicVport {
         let address = self.context.permanent_address();
         let (high, low) = ((address.mac_addr_47_32() as u16).to_be_bytes(), address.mac_addr_31_0().to_be_bytes());
         [high[0], high[1], low[0], low[1], low[2], low[3]]
+    }
+
+    /// Whether a frame is for one of the vport's addresses: the permanent one or one that the driver asked for.
+    pub fn owns(&self, frame: &[u8]) -> bool {
+        frame.first_chunk().is_some_and(|to| *to == self.mac() || self.unicast.contains(to))
     }
 
     /// Whether the vport has a link when the port has one or not.

@@ -15,6 +15,8 @@ use std::fmt;
 pub const MIN_FRAME: usize = 60;
 /// Bytes of a MAC header without VLAN tags.
 pub const MAC_HEADER: usize = 14;
+/// Bytes of a VLAN tag.
+pub const VLAN_TAG: usize = 4;
 
 /// The other end of the port.
 pub trait Link: fmt::Debug {

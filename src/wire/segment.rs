@@ -22,42 +22,61 @@ pub enum SegmentError {
     Mss,
 }
 
-/// Splits `payload` into packets of at most `mss` bytes behind copies of `headers`, and hands each to `each`. Lengths,
-/// IPv4 identification, TCP sequence number and flags, and all checksums are those of a packet of its own.
-pub fn segment(headers: &[u8], payload: &[u8], mss: usize, mut each: impl FnMut(&[u8])) -> Result<(), SegmentError> {
-    if !(MIN_MSS..=0xffff).contains(&mss) {
-        return Err(SegmentError::Mss);
+/// A large send: packets of at most `mss` bytes of payload behind copies of the headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments<'a> {
+    headers: &'a [u8],
+    payload: &'a [u8],
+    mss: usize,
+    l3: (L3, usize),
+    l4: (L4, usize),
+}
+
+impl<'a> Segments<'a> {
+    /// The packets of a large send, if it can be segmented.
+    pub fn new(headers: &'a [u8], payload: &'a [u8], mss: usize) -> Result<Segments<'a>, SegmentError> {
+        if !(MIN_MSS..=0xffff).contains(&mss) {
+            return Err(SegmentError::Mss);
+        }
+        let found = layers(headers, false);
+        let (Some(l3), Some((l4, at))) = (found.l3, found.l4) else { return Err(SegmentError::Headers) };
+        let header = match l4 {
+            L4::Tcp => tcp_header(headers, at),
+            L4::Udp => 8,
+        };
+        if header == 0 || at + header != headers.len() {
+            return Err(SegmentError::Headers);
+        }
+        Ok(Segments { headers, payload, mss, l3, l4: (l4, at) })
     }
-    let found = layers(headers, false);
-    let (Some((l3, ip)), Some((l4, at))) = (found.l3, found.l4) else { return Err(SegmentError::Headers) };
-    let header = match l4 {
-        L4::Tcp => tcp_header(headers, at),
-        L4::Udp => 8,
-    };
-    if header == 0 || at + header != headers.len() {
-        return Err(SegmentError::Headers);
+
+    /// How many packets there are; at least one.
+    pub fn count(&self) -> usize {
+        self.payload.len().div_ceil(self.mss).max(1)
     }
-    let count = payload.len().div_ceil(mss).max(1);
-    let mut frame = Vec::with_capacity(headers.len() + mss.min(payload.len()));
-    for i in 0..count {
-        let from = i * mss;
-        let part = &payload[from..payload.len().min(from + mss)];
+
+    /// Makes packet `i` in `frame`, in place of what is there. Lengths, IPv4 identification, TCP sequence number and
+    /// flags, and all checksums are those of a packet of its own.
+    pub fn build(&self, i: usize, frame: &mut Vec<u8>) {
+        let (headers, (l3, ip), (l4, at)) = (self.headers, self.l3, self.l4);
+        let from = self.payload.len().min(i * self.mss);
+        let part = &self.payload[from..self.payload.len().min(from + self.mss)];
         frame.clear();
         frame.extend_from_slice(headers);
         frame.extend_from_slice(part);
         let len = frame.len();
         match l3 {
             L3::V4 => {
-                put16(&mut frame, ip + 2, (len - ip) as u16);
-                put16(&mut frame, ip + 4, be16(headers, ip + 4).wrapping_add(i as u16));
+                put16(frame, ip + 2, (len - ip) as u16);
+                put16(frame, ip + 4, be16(headers, ip + 4).wrapping_add(i as u16));
             }
-            L3::V6 => put16(&mut frame, ip + 4, (len - ip - 40) as u16),
+            L3::V6 => put16(frame, ip + 4, (len - ip - 40) as u16),
         }
         match l4 {
             L4::Tcp => {
-                put32(&mut frame, at + 4, be32(headers, at + 4).wrapping_add(from as u32));
+                put32(frame, at + 4, be32(headers, at + 4).wrapping_add(from as u32));
                 let mut flags = headers[at + 13];
-                if i + 1 < count {
+                if i + 1 < self.count() {
                     flags &= !(TCP_FIN | TCP_PSH);
                 }
                 if i > 0 {
@@ -65,11 +84,20 @@ pub fn segment(headers: &[u8], payload: &[u8], mss: usize, mut each: impl FnMut(
                 }
                 frame[at + 13] = flags;
             }
-            L4::Udp => put16(&mut frame, at + 4, (len - at) as u16),
+            L4::Udp => put16(frame, at + 4, (len - at) as u16),
         }
-        let found = layers(&frame, true);
-        fill_l3(&mut frame, &found);
-        fill_l4(&mut frame, &found);
+        let found = layers(frame, true);
+        fill_l3(frame, &found);
+        fill_l4(frame, &found);
+    }
+}
+
+/// Makes all packets of a large send one after the other and hands each to `each`.
+pub fn segment(headers: &[u8], payload: &[u8], mss: usize, mut each: impl FnMut(&[u8])) -> Result<(), SegmentError> {
+    let segments = Segments::new(headers, payload, mss)?;
+    let mut frame = Vec::new();
+    for i in 0..segments.count() {
+        segments.build(i, &mut frame);
         each(&frame);
     }
     Ok(())
