@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
+use std::time::Duration;
 
 /// Lets a child take all signals: it would inherit the mask of the thread that starts it.
 pub fn unblock_signals(command: &mut Command) {
@@ -29,6 +30,14 @@ pub fn send_signal(child: &Child, signal: i32) -> io::Result<()> {
     // SAFETY: integers only.
     check(unsafe { libc::kill(pid, signal) })?;
     Ok(())
+}
+
+/// Processor time that the calling thread has used.
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Rows and columns of the terminal behind `fd`, if it is one.

@@ -25,6 +25,15 @@ pub struct Device {
 impl Device {
     /// The default profile with these settings (`KEY=VALUE`).
     pub fn start(sets: &[&str]) -> Device {
+        Device::spawn(sets, None)
+    }
+
+    /// The same on one processor.
+    pub fn start_on(sets: &[&str], cpu: usize) -> Device {
+        Device::spawn(sets, Some(cpu))
+    }
+
+    fn spawn(sets: &[&str], cpu: Option<usize>) -> Device {
         let dir = TempDir::new_with_prefix("/tmp/cx10-device").expect("temporary directory");
         let (path, stop) = (dir.as_path().join("s"), Stop::new().expect("a stop handle"));
         let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
@@ -33,6 +42,7 @@ impl Device {
         let thread = std::thread::Builder::new().name(name.clone()).spawn({
             let (path, stop) = (path.clone(), stop.clone());
             move || {
+                cpu.into_iter().for_each(super::pin);
                 let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
                 let profile = Profile::with("connectx10-c2c", &sets).expect("a profile");
                 let mut function = Function::new(profile, Box::new(MonotonicClock::start()), Trace::off());

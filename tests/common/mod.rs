@@ -10,3 +10,12 @@ pub mod guest;
 pub mod rdma;
 pub mod serve;
 pub mod toy;
+
+/// Puts the calling thread on one processor, if the machine lets us.
+pub fn pin(cpu: usize) {
+    use std::process::{Command, Stdio};
+    let Ok(thread) = std::fs::read_link("/proc/thread-self") else { return };
+    let Some(tid) = thread.file_name() else { return };
+    let mut taskset = Command::new("taskset");
+    let _ = taskset.args(["-cp", &cpu.to_string()]).arg(tid).stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
