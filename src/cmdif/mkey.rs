@@ -162,7 +162,8 @@ fn memic(ctx: &Ctx<'_>, context: &KeyContext, octwords: u32) -> Result<(Translat
         return Err(defect("translations_octword_actual_size", octwords.into(), syn::LIST_IN_MODE));
     }
     let (start, len) = (context.start_addr, context.len);
-    let holds = |range: &MemicRange| len > 0 && range.contains(start, len);
+    // A key without bytes is in order, too; it belongs to the allocation in which it would have its first.
+    let holds = |range: &MemicRange| range.contains(start, len.max(1));
     match ctx.hca.objects.memics.iter().find(|(_, entry)| holds(&entry.object)) {
         Some((id, _)) => {
             let start = start - BAR_OFFSET;

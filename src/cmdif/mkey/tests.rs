@@ -300,11 +300,13 @@ fn a_device_memory_key_lies_in_one_allocation_and_holds_it() {
             mkc.set_len(len);
         })
     };
-    for (start, len) in [(BAR_OFFSET + 1, 128), (BAR_OFFSET, 129), (BAR_OFFSET, 0), (0, 64), (u64::MAX, 1)] {
+    for (start, len) in [(BAR_OFFSET + 1, 128), (BAR_OFFSET, 129), (BAR_OFFSET + 128, 0), (0, 64), (u64::MAX, 1)] {
         let answer = rig.exec(&key(start, len, 0), 16);
         assert_eq!(refused(&answer), (BAD_PARAM, syn::MEMIC_RANGE.0), "{start:#x} {len:#x}");
     }
     assert_eq!(refused(&rig.exec(&key(BAR_OFFSET, 64, 1), 16)), (BAD_PARAM, syn::LIST_IN_MODE.0));
+    let empty = index(&rig.ok(&key(BAR_OFFSET, 0, 0), 16));
+    rig.ok(&by_index(Opcode::DESTROY_MKEY, empty), 16);
     let index = index(&rig.ok(&key(BAR_OFFSET + 64, 64, 0), 16));
     let mut dealloc = crate::prm::pd::DeallocMemicIn::zeroed();
     dealloc.set_opcode(u32::from(Opcode::DEALLOC_MEMIC.0));
