@@ -166,6 +166,9 @@ impl Portion<'_> {
         if matches!(qp.service(), Service::Uc | Service::Ud) && qp.state() == State::Rts {
             // Unreliable services stop sending only (IBTA 10.3.1.7).
             qp.set_state(State::SqErr);
+            let requester = &mut qp.flow.requester;
+            requester.cursor = 0;
+            requester.offset = 0;
             self.schedule(qpn);
         } else {
             self.enter_error(qpn);

@@ -712,3 +712,80 @@ fn late_packets_are_overtaken_and_sent_again() {
 fn without_faults_nothing_is_sent_again() {
     assert_eq!(survive(&[]), (0, 0));
 }
+
+#[test]
+fn an_unreliable_queue_pair_stops_sending_only_and_can_go_on() {
+    let mut rig = RdmaRig::new();
+    let key = rig.key;
+    let to = rig.memory(4096);
+    let (mut a, mut b) = rig.pair(QpType::UC, Link::default());
+    for _ in 0..2 {
+        rig.post_receive(&mut b, &data(64, key, to));
+    }
+    rig.post_receive(&mut a, &data(64, key, to + 64));
+    rig.post_send(&mut a, WqeOpcode::SEND, &data(8, key + 1, to), |_| {});
+    rig.post_send(&mut a, WqeOpcode::SEND, &inline(b"lost"), |_| {});
+    rig.ring_send(&a);
+    rig.settle();
+    let (first, second) = (rig.poll(&mut a.cq), rig.poll(&mut a.cq));
+    assert_eq!(failure(first, CqeOpcode::REQ_ERR), CqeSyndrome::LOCAL_PROT_ERR);
+    assert_eq!(failure(second, CqeOpcode::REQ_ERR), CqeSyndrome::WR_FLUSH_ERR);
+    assert_eq!(state(&mut rig, a.qpn), QpState::SQER);
+    // It still receives.
+    rig.send(&mut b, WqeOpcode::SEND, &inline(b"to a"));
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::RESP_SEND);
+    assert_eq!(rig.read(to + 64, 4), b"to a");
+    rig.modify(0x506, a.qpn, |_| {});
+    rig.send(&mut a, WqeOpcode::SEND, &inline(b"again"));
+    let (sent, received) = (rig.poll(&mut a.cq), rig.poll(&mut b.cq));
+    let (_, arrived) = (success(sent, CqeOpcode::REQ), received);
+    let own = success(arrived, CqeOpcode::REQ);
+    assert_eq!(own.send_wqe_opcode(), u32::from(WqeOpcode::SEND.0), "what b sent");
+    let cqe = rig.poll(&mut b.cq);
+    assert_eq!(success(cqe, CqeOpcode::RESP_SEND).byte_cnt(), 5);
+    assert_eq!(rig.read(to, 5), b"again");
+}
+
+#[test]
+fn datagrams_carry_their_headers_and_need_the_queue_key() {
+    let mut rig = RdmaRig::new();
+    let key = rig.key;
+    let to = rig.memory(4096);
+    let (mut a, mut b) = rig.pair(QpType::UD, Link::default());
+    let mac = rig.function.hca().vport.mac();
+    let send = |qpn: u32, q_key: u32, bytes: &[u8]| {
+        let mut av = crate::prm::wqe::Av::zeroed();
+        av.set_qkey(q_key);
+        av.set_extended(1);
+        av.set_dqp_dct(qpn);
+        av.set_hop_limit(9);
+        av.as_bytes_mut()[0x14..0x1a].copy_from_slice(&mac);
+        av.as_bytes_mut()[0x20..].copy_from_slice(&crate::testing::rdma::GID);
+        [av.as_bytes().to_vec(), inline(bytes)].concat()
+    };
+    rig.post_receive(&mut b, &data(1024, key, to));
+    rig.send(&mut a, WqeOpcode::SEND, &send(b.qpn, 0x2222, b"wrong key"));
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    nothing(&mut rig, &mut b.cq);
+    assert_eq!(rig.function.hca().vport.context.qkey_violation_counter(), 1);
+    rig.send(&mut a, WqeOpcode::SEND, &send(b.qpn, 0x1111_1111, b"right"));
+    let cqe = rig.poll(&mut b.cq);
+    let cqe = success(cqe, CqeOpcode::RESP_SEND);
+    assert_eq!((cqe.byte_cnt(), cqe.rqpn(), cqe.roce_l3_type()), (45, a.qpn, 2));
+    assert_eq!(rig.read(to, 20), [0; 20]);
+    assert_eq!(rig.read(to + 28, 2), [9, 17]);
+    assert_eq!(rig.read(to + 40, 5), b"right");
+    // Nothing is posted, or nobody is there: the datagram is gone, and the sender does not know.
+    for qpn in [b.qpn, 0x3f_ffff] {
+        rig.send(&mut a, WqeOpcode::SEND, &send(qpn, 0x8000_0000, b"lost"));
+        let cqe = rig.poll(&mut a.cq);
+        success(cqe, CqeOpcode::REQ);
+    }
+    // A buffer too small for the headers ends the receiver.
+    rig.post_receive(&mut b, &data(39, key, to));
+    rig.send(&mut a, WqeOpcode::SEND, &send(b.qpn, 0x1111_1111, b""));
+    let cqe = rig.poll(&mut b.cq);
+    assert_eq!(failure(cqe, CqeOpcode::RESP_ERR), CqeSyndrome::LOCAL_LENGTH_ERR);
+}
