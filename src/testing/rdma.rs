@@ -47,12 +47,13 @@ pub struct Qp {
     /// Entries posted to its receive queue.
     pub received: u16,
     at: u64,
+    send_ring: u64,
 }
 
 impl Qp {
     /// Where the send queue begins.
     pub fn send_ring(&self) -> u64 {
-        self.at + (1 << (LOG_RQ + LOG_STRIDE))
+        self.send_ring
     }
 }
 
@@ -229,9 +230,11 @@ impl RdmaRig {
         context.set_user_index(0xabc);
         context.set_dbr_addr(record);
         edit(&mut context);
+        // A receive queue of its own comes first.
+        let send_ring = if context.rq_type() == 0 { at + (1 << (LOG_RQ + LOG_STRIDE)) } else { at };
         fill_pas(input.pas_mut(), at);
         let qpn = number(&self.ok(input.as_bytes(), 16));
-        Qp { qpn, cq, record, sent: 0, received: 0, at }
+        Qp { qpn, cq, record, sent: 0, received: 0, at, send_ring }
     }
 
     /// Runs a command that moves a queue pair.

@@ -789,3 +789,118 @@ fn datagrams_carry_their_headers_and_need_the_queue_key() {
     let cqe = rig.poll(&mut b.cq);
     assert_eq!(failure(cqe, CqeOpcode::RESP_ERR), CqeSyndrome::LOCAL_LENGTH_ERR);
 }
+
+/// Writes entry `index` of a shared receive queue: the entry that follows it, and one data segment.
+fn shared_entry(rig: &mut RdmaRig, buffer: u64, index: u64, next: u16, segment: &[u8]) {
+    let mut entry = vec![0; 16];
+    entry[2..4].copy_from_slice(&next.to_be_bytes());
+    entry.extend(segment);
+    rig.write(buffer + 32 * index, &entry);
+}
+
+#[test]
+fn a_shared_receive_queue_is_a_list_with_a_limit() {
+    let mut rig = RdmaRig::new();
+    let (pd, key) = (rig.pd, rig.key);
+    let to = rig.memory(4096);
+    let (input, record) = rig.create_rmp_in(pd, 4);
+    let buffer = record - 4096;
+    let rmpn = crate::testing::queues::number(&rig.ok(input.as_bytes(), 16));
+    // 0, then 5, then 3, then 0 again, which is free by then.
+    for (index, next) in [(0u64, 5u16), (5, 3), (3, 0)] {
+        shared_entry(&mut rig, buffer, index, next, &data(64, key, to + 64 * index));
+    }
+    rig.write(record, &3u32.to_be_bytes());
+    let receiver = |context: &mut crate::prm::qp::Qpc<&mut [u8]>| {
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(rmpn);
+    };
+    let mut arm = crate::prm::srq::ModifyRmpIn::zeroed();
+    arm.set_opcode(0x90d);
+    arm.set_rmp_state(1);
+    arm.set_rmpn(rmpn);
+    arm.bitmask_mut().set_lwm(1);
+    arm.ctx_mut().set_state(1);
+    arm.ctx_mut().wq_mut().set_lwm(2);
+    rig.ok(arm.as_bytes(), 16);
+    let mut pairs: Vec<_> = (0..2)
+        .map(|_| {
+            let (a, b) = (rig.qp(QpType::RC), rig.qp_with(QpType::RC, receiver));
+            rig.connect(a.qpn, b.qpn, Link::default());
+            rig.connect(b.qpn, a.qpn, Link::default());
+            (a, b)
+        })
+        .collect();
+    for (i, (pair, index)) in [(0usize, 0u32), (1, 5), (0, 3)].into_iter().enumerate() {
+        let (a, b) = &mut pairs[pair];
+        rig.send(a, WqeOpcode::SEND, &inline(&[i as u8 + 1]));
+        let cqe = rig.poll(&mut b.cq);
+        assert_eq!(success(cqe, CqeOpcode::RESP_SEND).wqe_counter(), index);
+        assert_eq!(rig.read(to + 64 * u64::from(index), 1), [i as u8 + 1]);
+        let event = rig.take_async_event();
+        match i {
+            1 => {
+                let eqe = event.expect("two left became one");
+                assert_eq!(eqe[1], EventType::SRQ_RQ_LIMIT.0);
+                assert_eq!(eqe[0x39..0x3c], rmpn.to_be_bytes()[1..]);
+            }
+            _ => assert!(event.is_none(), "{i}: {event:?}"),
+        }
+    }
+    // In error a queue pair flushes nothing of it and says that it holds nothing.
+    let qpn = pairs[1].1.qpn;
+    rig.ok(&crate::testing::queues::QueueRig::naming(0x507, qpn), 16);
+    let eqe = rig.take_async_event().expect("the last entry");
+    assert_eq!((eqe[1], &eqe[0x39..0x3c]), (EventType::SRQ_LAST_WQE.0, &qpn.to_be_bytes()[1..]));
+    let (_, b) = &mut pairs[1];
+    let mut cq = b.cq.clone();
+    nothing(&mut rig, &mut cq);
+}
+
+#[test]
+fn an_xrc_request_goes_to_the_queue_that_it_names() {
+    let mut rig = RdmaRig::new();
+    let (pd, key) = (rig.pd, rig.key);
+    let other_pd = rig.pd();
+    let xrcd = rig.xrcd();
+    let to = rig.memory(4096);
+    let mut cq = rig.cq();
+    let internal = rig.create_xrc_srq(pd, xrcd, cq.cqn);
+    // The queue's domain is not that of the queue pairs, and its keys are.
+    let its_key = rig.create_key(|mkc| mkc.set_pd(other_pd));
+    let (mut input, record) = rig.create_xrc_srq_in(other_pd, xrcd, cq.cqn);
+    input.xrc_srq_context_entry_mut().set_user_index(0x77);
+    let buffer = record - 4096;
+    let srqn = crate::testing::queues::number(&rig.ok(input.as_bytes(), 16));
+    shared_entry(&mut rig, buffer, 0, 1, &data(64, its_key, to));
+    rig.write(record, &1u32.to_be_bytes());
+    let mut a = rig.qp_with(QpType::XRC, |context| {
+        context.set_xrcd(xrcd);
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(internal);
+    });
+    let b = rig.qp_with(QpType::XRC, |context| {
+        context.set_xrcd(xrcd);
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(internal);
+        context.set_no_sq(1);
+    });
+    rig.connect(a.qpn, b.qpn, Link::default());
+    rig.connect(b.qpn, a.qpn, Link::default());
+    let named = |number: u32| [&number.to_be_bytes()[..], &[0; 12]].concat();
+    rig.send(&mut a, WqeOpcode::SEND, &[named(srqn), inline(b"hello")].concat());
+    let cqe = rig.poll(&mut cq);
+    let cqe = success(cqe, CqeOpcode::RESP_SEND);
+    assert_eq!((cqe.srqn_user_index(), cqe.qpn(), cqe.byte_cnt()), (0x77, b.qpn, 5));
+    assert_eq!(rig.read(to, 5), b"hello");
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    let write = |key| [named(srqn), remote(to, key), inline(b"write")].concat();
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &write(its_key));
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(to, 5), b"write");
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &write(key));
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_ACCESS_ERR);
+}
