@@ -67,6 +67,11 @@ impl<T: Entry> Table<T> {
         self.pieces.get(index / PIECE)?.get(index % PIECE).copied()
     }
 
+    /// The entries from `index` on, some or all of them; none where none was ever written.
+    pub fn run(&self, index: usize) -> &[T] {
+        self.pieces.get(index / PIECE).and_then(|piece| piece.get(index % PIECE..)).unwrap_or_default()
+    }
+
     /// Overwrites the entries from `at` on. Those beyond `room` are dropped.
     pub fn load(&mut self, at: usize, room: usize, bytes: &[u8]) {
         let count = (bytes.len() / T::BYTES).min(room.saturating_sub(at));

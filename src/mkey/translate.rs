@@ -66,6 +66,9 @@ impl Access {
     }
 }
 
+/// Pages behind the first one that a piece has at most, so that finding one takes little time.
+const MERGED: usize = 255;
+
 /// Who asks for memory, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -273,17 +276,30 @@ impl<'a> Walk<'a> {
             Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
             Translations::None => Err(KeyError::NotPresent),
             Translations::Mtt(pages) => {
-                let page = entry(pages, context, va)?;
+                let run = pages.run(index(context, va)?);
+                let (page, rest) = run.split_first().ok_or(KeyError::NotPresent)?;
                 let needed = self.request.access.page_rights();
                 match page & (MTT_READ | MTT_WRITE) {
                     0 => return Err(KeyError::NotPresent),
                     have if have & needed != needed => return Err(KeyError::PageRights),
                     _ => {}
                 }
-                let (within, room) = in_page(va, shift);
+                let (within, mut room) = in_page(va, shift);
+                let size = within + room;
                 // A page that does not fit the page size, which a work request may have changed, begins where one would.
-                let address = page & !((within + room - 1) | 0xfff) | within;
-                Ok(piece(Place::Memory(Iova(address)), room, order))
+                let start = |page: u64| page & !((size - 1) | 0xfff);
+                let first = start(*page);
+                // Pages that follow each other in memory are one piece.
+                let mut end = first.checked_add(size);
+                for page in rest.iter().take(MERGED) {
+                    let follows = page & needed == needed && end == Some(start(*page));
+                    if room >= left || !follows {
+                        break;
+                    }
+                    room = room.saturating_add(size);
+                    end = start(*page).checked_add(size);
+                }
+                Ok(piece(Place::Memory(Iova(first | within)), room, order))
             }
             Translations::Ksm(list) => {
                 let ksm = entry(list, context, va)?;
@@ -388,10 +404,14 @@ fn base(context: &KeyContext) -> u64 {
 
 /// The entry of a list of equal pages for `va`.
 fn entry<T: Entry>(list: &Table<T>, context: &KeyContext, va: u64) -> Result<T, KeyError> {
+    list.get(index(context, va)?).ok_or(KeyError::NotPresent)
+}
+
+/// Which of a list of equal pages has `va`.
+fn index(context: &KeyContext, va: u64) -> Result<usize, KeyError> {
     let shift = context.log_page_size;
     let index = (va >> shift).checked_sub(context.start_addr >> shift).ok_or(KeyError::Bounds)?;
-    let index = usize::try_from(index).map_err(|_| KeyError::NotPresent)?;
-    list.get(index).ok_or(KeyError::NotPresent)
+    usize::try_from(index).map_err(|_| KeyError::NotPresent)
 }
 
 /// Where `va` stands in its page, and how many bytes the page has from there on.

@@ -92,6 +92,23 @@ fn pages_are_found_from_any_start_and_never_beyond_the_key() {
 }
 
 #[test]
+fn pages_that_follow_each_other_are_one_piece_up_to_the_first_that_does_not() {
+    let mut world = World::new();
+    let list = [0x9000 | 3, 0xa000 | 3, 0xb000 | 1, 0xc000 | 3, 0xe000 | 3, 0xf000, 0x1_0000 | 3];
+    let key = world.key(MTT, 0, 7 << 12, 12, Translations::Mtt(list.to_vec().into()));
+    assert_eq!(world.ask(&request(key, 0x800, 0x4000)), Ok(vec![memory(0x9800, 0x3800), memory(0xe000, 0x800)]));
+    assert_eq!(world.ask(&request(key, 0x800, 0x801)), Ok(vec![memory(0x9800, 0x801)]));
+    let write = |va, len| Request { access: Access::LocalWrite, ..request(key, va, len) };
+    assert_eq!(world.ask(&write(0x800, 0x1800)), Ok(vec![memory(0x9800, 0x1800)]));
+    assert_eq!(world.ask(&write(0x800, 0x1801)), Err(KeyError::PageRights));
+    assert_eq!(world.ask(&request(key, 0x4000, 0x1001)), Err(KeyError::NotPresent));
+    let mut walk = resolve(&world.objects, &world.space, &write(0, 0x3000)).unwrap();
+    assert_eq!([walk.next(), walk.next()], [Some(Ok(memory(0x9000, 0x2000))), Some(Err(KeyError::PageRights))]);
+    let top = world.key(MTT, 0, 2 << 12, 12, Translations::Mtt(vec![!0xfff | 3, 3].into()));
+    assert_eq!(world.ask(&request(top, 0, 0x2000)), Ok(vec![memory(!0xfff, 0x1000), memory(0, 0x1000)]));
+}
+
+#[test]
 fn a_key_of_all_addresses_has_no_end_but_the_last_address() {
     let mut world = World::new();
     let key = world.key_with(PA, 0, 0, 0, Translations::None, |c| c.length64 = true);
