@@ -21,7 +21,7 @@ pub(super) const WQ_RECORD: u64 = FREE + 0x23_0000;
 pub(super) struct Net {
     pub rig: Rig,
     pub pd: u32,
-    td: u32,
+    pub td: u32,
     pub uar: u32,
     pub cqn: u32,
 }
@@ -125,7 +125,7 @@ impl Net {
         input
     }
 
-    fn rqt(max: u32, queues: &[u32]) -> CreateRqtIn<Vec<u8>> {
+    pub fn rqt(max: u32, queues: &[u32]) -> CreateRqtIn<Vec<u8>> {
         let mut input = CreateRqtIn::with_tail(4 * queues.len());
         let mut context = input.rqt_context_mut();
         context.set_rqt_max_size(max);
@@ -136,7 +136,7 @@ impl Net {
         input
     }
 
-    fn tir(&self, rqtn: u32) -> CreateTirIn<Vec<u8>> {
+    pub fn tir(&self, rqtn: u32) -> CreateTirIn<Vec<u8>> {
         let mut input = CreateTirIn::zeroed();
         let mut context = input.ctx_mut();
         context.set_disp_type(1);

@@ -200,6 +200,7 @@ fn create_flow_table(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let deps = FlowTable::deps(&context);
     let table = FlowTable::new(table_type, FlowTableContext::new(context.as_bytes().to_vec())?);
     let table_id = ctx.hca.objects.create(ctx.uid, table, &deps)?;
+    choose_root(ctx, table_type);
     let mut out = CreateFlowTableOut::zeroed();
     out.set_table_id(table_id);
     Ok(out.into_inner())
@@ -212,7 +213,20 @@ fn destroy_flow_table(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     table(ctx, table_type, input.table_id())?;
     ctx.hca.objects.destroy::<FlowTable>(ctx.uid, input.table_id())?;
     ctx.hca.roots.forget(input.table_id());
+    choose_root(ctx, table_type);
     done()
+}
+
+/// Where no root can be set, packets enter at the lowest table of their type, and of these at the first.
+fn choose_root(ctx: &mut Ctx<'_>, table_type: FlowTableType) {
+    if property(ctx, table_type, "modify_root") != 0 {
+        return;
+    }
+    let tables = ctx.hca.objects.flow_tables.iter().filter(|(_, entry)| entry.object.table_type == table_type);
+    match tables.map(|(id, entry)| (entry.object.context.level(), id)).min() {
+        Some((_, id)) => ctx.hca.roots.set(table_type, id),
+        None => ctx.hca.roots.clear(table_type),
+    }
 }
 
 fn query_flow_table(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {

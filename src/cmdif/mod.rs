@@ -29,6 +29,8 @@ mod mkey;
 mod pages;
 mod pd;
 mod qp;
+#[cfg(test)]
+mod receive_tests;
 mod roce;
 mod rq;
 mod rqt;

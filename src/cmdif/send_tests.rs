@@ -1,6 +1,7 @@
 //! Tests of the Ethernet send engine through its doorbell, ring and completions.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::ethernet_tests::{CQ_BUFFER, Net, WQ_BUFFER, WQ_RECORD, number};
@@ -14,11 +15,14 @@ use crate::prm::wqe::{CtrlSeg, DataSeg, EthSeg};
 use crate::testing::FREE;
 use crate::wire::Link;
 
-const DATA: u64 = FREE + 0x40_0000;
+pub(super) const DATA: u64 = FREE + 0x40_0000;
 
-/// A link that keeps what it was given.
+/// A link that keeps what it was given, and brings what a test puts there.
 #[derive(Clone, Debug, Default)]
-struct Tap(Rc<RefCell<Vec<Vec<u8>>>>);
+pub(super) struct Tap {
+    sent: Rc<RefCell<Vec<Vec<u8>>>>,
+    pub coming: Rc<RefCell<VecDeque<Vec<u8>>>>,
+}
 
 impl Link for Tap {
     fn carrier(&self) -> bool {
@@ -26,16 +30,21 @@ impl Link for Tap {
     }
 
     fn transmit(&mut self, frame: &[u8]) {
-        self.0.borrow_mut().push(frame.to_vec());
+        self.sent.borrow_mut().push(frame.to_vec());
+    }
+
+    fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
+        let next = self.coming.borrow_mut().pop_front();
+        next.map(|next| *frame = next).is_some()
     }
 }
 
 /// A ready send queue with a key for all memory.
-struct Sender {
-    net: Net,
-    tap: Tap,
+pub(super) struct Sender {
+    pub net: Net,
+    pub tap: Tap,
     sqn: u32,
-    key: u32,
+    pub key: u32,
     /// Blocks posted so far.
     posted: u16,
     buffer: u64,
@@ -60,7 +69,7 @@ impl Sender {
         Sender::with(&[])
     }
 
-    fn with(sets: &[&str]) -> Sender {
+    pub fn with(sets: &[&str]) -> Sender {
         let mut net = Net::new(sets);
         let tap = Tap::default();
         net.rig.function.hca_mut().link = Box::new(tap.clone());
@@ -83,7 +92,7 @@ impl Sender {
     }
 
     /// Puts an entry into the ring and counts it in the record.
-    fn post(&mut self, opcode: WqeOpcode, ce: u32, body: &[u8]) {
+    pub fn post(&mut self, opcode: WqeOpcode, ce: u32, body: &[u8]) {
         let mut entry = CtrlSeg::zeroed();
         entry.set_opcode(opcode.0.into());
         entry.set_qpn(self.sqn);
@@ -106,12 +115,12 @@ impl Sender {
         self.net.rig.write(self.record + 4, &record);
     }
 
-    fn ring(&mut self) {
+    pub fn ring(&mut self) {
         self.ring_only();
         self.net.rig.settle();
     }
 
-    fn ring_only(&mut self) {
+    pub fn ring_only(&mut self) {
         let at = u64::from(self.net.uar) * 4096 + 0x800;
         let mut doorbell = [0; 8];
         doorbell[4..].copy_from_slice(&(self.sqn << 8 | 1).to_be_bytes());
@@ -119,7 +128,7 @@ impl Sender {
     }
 
     /// An Ethernet segment with `inline` header bytes.
-    fn eth(inline: &[u8], edit: impl Fn(&mut EthSeg<Vec<u8>>)) -> Vec<u8> {
+    pub fn eth(inline: &[u8], edit: impl Fn(&mut EthSeg<Vec<u8>>)) -> Vec<u8> {
         let mut eth = EthSeg::zeroed();
         eth.set_inline_hdr_sz(inline.len() as u32);
         edit(&mut eth);
@@ -130,7 +139,7 @@ impl Sender {
         bytes
     }
 
-    fn data(&self, at: u64, len: u32) -> Vec<u8> {
+    pub fn data(&self, at: u64, len: u32) -> Vec<u8> {
         let mut segment = DataSeg::zeroed();
         segment.set_byte_count(len);
         segment.set_lkey(self.key);
@@ -157,8 +166,8 @@ impl Sender {
         assert_eq!(self.net.rig.read(CQ_BUFFER + slot * 64, 64), [0xf1; 64]);
     }
 
-    fn frames(&self) -> Vec<Vec<u8>> {
-        self.tap.0.borrow().clone()
+    pub fn frames(&self) -> Vec<Vec<u8>> {
+        self.tap.sent.borrow().clone()
     }
 
     fn state(&mut self) -> u32 {
@@ -596,7 +605,7 @@ fn a_receive_queue_in_error_flushes_what_is_posted() {
 }
 
 impl Sender {
-    fn executed(&self) -> u16 {
+    pub fn executed(&self) -> u16 {
         self.net.rig.function.hca().objects.sqs.get(self.sqn).expect("it exists").object.executed
     }
 

@@ -16,19 +16,22 @@
 use super::capabilities::{Capabilities, ETHERNET};
 use super::cq::{CQE, Completion};
 use super::hca::{Event, Hca};
+use super::rdma::memory::{Keys, MemoryError, Reach, Who};
+use super::rdma::packet::Part;
+use super::rdma::receive::{NoEntry, take_shared};
 use super::rq::{ReceiveMemory, ReceiveQueue, Tir};
 use super::steering::packet::{MATCH_WORDS, describe};
 use super::steering::walk::{Target, Verdict};
 use crate::dma::{Bus, Load, LoadClass, Store, StoreClass, Stream};
 use crate::log_limit::limited;
-use crate::mkey::reserved::Reserved;
-use crate::mkey::translate::{Access, Place, Request, resolve};
+use crate::mkey::translate::{Access, Piece, Place};
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::eq::QpEvents;
 use crate::prm::event::{EventQueueType, EventType};
 use crate::prm::tir::Tirc;
+use crate::prm::values::RmpState;
 use crate::prm::values::{CqeOpcode, CqeSyndrome, FlowTableType, RxHashFn, TirDispType, WqState};
-use crate::prm::wqe::DataSeg;
+use crate::prm::wqe::SrqNextSeg;
 use crate::wire::checksum::{l3_is_right, l4_is_right, ones_complement};
 use crate::wire::hash::{Fields, KEY, Transport, Tuple, inverted_xor8, toeplitz};
 use crate::wire::layers::{L3, L4, Layers, layers};
@@ -76,6 +79,7 @@ pub struct ReceivePath {
     counted: bool,
     /// Frames come from the wire before they come from send queues.
     pub(super) wire_first: bool,
+    /// The entry that takes it.
     entry: Vec<u8>,
     /// `cqe_checksum_full`: completions have the sum of everything behind the MAC header.
     full_sum: bool,
@@ -108,21 +112,44 @@ impl ReceivePath {
 enum ReceiveError {
     #[error("the frame is longer than the entry")]
     Length = 1,
-    #[error("the entry's memory cannot be written through its keys")]
-    Protection = 2,
+    #[error("a key of the entry does not allow the access")]
+    Key = 2,
+    #[error("the entry's memory cannot be written")]
+    Memory = 3,
+}
+
+impl From<MemoryError> for ReceiveError {
+    fn from(error: MemoryError) -> ReceiveError {
+        match error {
+            MemoryError::Short => ReceiveError::Length,
+            MemoryError::Key(_) => ReceiveError::Key,
+            MemoryError::Bus(_) | MemoryError::Gone => ReceiveError::Memory,
+        }
+    }
 }
 
 impl ReceiveError {
     fn syndrome(self) -> CqeSyndrome {
         match self {
             ReceiveError::Length => CqeSyndrome::LOCAL_LENGTH_ERR,
-            ReceiveError::Protection => CqeSyndrome::LOCAL_PROT_ERR,
+            ReceiveError::Key | ReceiveError::Memory => CqeSyndrome::LOCAL_PROT_ERR,
         }
     }
 }
 
 /// The ring or its record cannot be read, or more was posted than the ring holds.
 pub(super) struct Catastrophe;
+
+/// A receive entry that was taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Counter or index that its completion names.
+    index: u16,
+    /// Where its segments begin.
+    segments: usize,
+    /// For whom its keys are looked up.
+    who: Who,
+}
 
 /// The hash of a frame and what it was made of, as completions encode it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -223,33 +250,24 @@ impl Findings {
 }
 
 impl ReceiveQueue {
-    /// Reads the next entry into `entry`; `false` if none is posted.
-    fn fetch(&mut self, rqn: u32, entry: &mut Vec<u8>, bus: &mut Bus) -> Result<bool, Catastrophe> {
-        let ReceiveMemory::Inline(wq) = &self.memory else { return Ok(false) };
+    /// Takes the next entry of the queue's own ring into `entry`; answers its index, or `None` if none is posted.
+    fn take(&mut self, rqn: u32, entry: &mut Vec<u8>, bus: &mut Bus) -> Result<Option<u16>, Catastrophe> {
+        let ReceiveMemory::Inline(wq) = &self.memory else { return Ok(None) };
         if self.posted == self.consumed {
             self.posted = wq.posted_receives(Stream::Qp(rqn), bus).ok_or(Catastrophe)?;
         }
         match self.posted.wrapping_sub(self.consumed) {
-            0 => return Ok(false),
+            0 => return Ok(None),
             count if u64::from(count) > 1 << wq.log_size => return Err(Catastrophe),
             _ => {}
         }
-        entry.clear();
         entry.resize(1 << wq.log_stride, 0);
         let at = wq.buffer.entry(wq.offset(self.consumed), entry.len() as u64).ok_or(Catastrophe)?;
         bus.load(Load::device(LoadClass::Wqe, Stream::Qp(rqn)), at, entry).map_err(|_| Catastrophe)?;
-        Ok(true)
+        let index = self.consumed;
+        self.consumed = index.wrapping_add(1);
+        Ok(Some(index))
     }
-}
-
-/// The segments of an entry up to its end or to the terminator. The top bit of a length asks for padding at the start,
-/// which is a hint; a length of 0 is none.
-fn segments(entry: &[u8]) -> impl Iterator<Item = DataSeg<&[u8]>> {
-    entry
-        .chunks_exact(DataSeg::SIZE)
-        .map(DataSeg::wrap)
-        .take_while(|segment| segment.byte_count() != 0 || segment.lkey() != Reserved::TerminateScatterList.key())
-        .filter(|segment| segment.byte_count() != 0)
 }
 
 impl Hca {
@@ -349,23 +367,17 @@ impl Hca {
         bus: &mut Bus,
         now: u64,
     ) -> Result<(), Catastrophe> {
-        let Some(rq) = self.objects.rqs.get_mut(rqn).map(|entry| &mut entry.object) else { return Ok(()) };
+        let Some(rq) = self.objects.rqs.get(rqn).map(|entry| &entry.object) else { return Ok(()) };
         if rq.state != WqState::RDY || rq.catastrophic {
             return Ok(());
         }
-        if !rq.fetch(rqn, &mut self.receive.entry, bus)? {
-            let counter = rq.context.counter_set_id();
-            if let Some(counter) = self.objects.q_counters.get_mut(counter) {
-                counter.object.out_of_buffer = counter.object.out_of_buffer.wrapping_add(1);
-            }
-            return Ok(());
-        }
-        let index = rq.consumed;
-        rq.consumed = index.wrapping_add(1);
+        let Some(taken) = self.take_entry(rqn, bus)? else { return Ok(()) };
+        let Some(rq) = self.objects.rqs.get(rqn).map(|entry| &entry.object) else { return Ok(()) };
         let (cqn, user_index) = (rq.context.cqn(), rq.context.user_index());
         let strip = rq.context.vsd() == 0 && self.receive.findings.layers.tags[0].is_some_and(|tag| !tag.service);
         *cost += self.receive.entry.len();
-        let cqe = match self.scatter(rqn, strip, cost, bus) {
+        let index = taken.index;
+        let cqe = match self.scatter(taken, strip, cost, bus) {
             Ok(()) => {
                 log::trace!(target: "cx10::rq", "rqn={rqn:#x} index={index:#x}: {} bytes", self.receive.frame.len());
                 self.receive_cqe(strip, tag, hash, user_index, index, now)
@@ -388,59 +400,72 @@ impl Hca {
         Ok(())
     }
 
-    /// Writes the frame to where the entry's segments point, without its VLAN tag if it is to be stripped.
-    fn scatter(&mut self, rqn: u32, strip: bool, cost: &mut usize, bus: &mut Bus) -> Result<(), ReceiveError> {
-        let path = &self.receive;
-        let Some(rq) = self.objects.rqs.get(rqn).map(|entry| &entry.object) else { return Ok(()) };
+    /// Takes the next entry of a queue's ring or pool. If none is posted, the queue's counter counts it.
+    fn take_entry(&mut self, rqn: u32, bus: &mut Bus) -> Result<Option<Taken>, Catastrophe> {
+        let Some(rq) = self.objects.rqs.get_mut(rqn).map(|entry| &mut entry.object) else { return Ok(None) };
         let (pd, reserved_lkey) = (rq.context.wq().pd(), rq.context.rlky() != 0);
+        let (counter, who) = (rq.context.counter_set_id(), Who { pd, qpn: rqn, reserved_lkey });
+        let bytes = &mut self.receive.entry;
+        let taken = match rq.memory {
+            ReceiveMemory::Inline(_) => rq.take(rqn, bytes, bus)?.map(|index| Taken { index, segments: 0, who }),
+            ReceiveMemory::Pool(rmpn) => {
+                let rmp = self.objects.rmps.get_mut(rmpn).map(|entry| &mut entry.object);
+                let Some(rmp) = rmp.filter(|rmp| rmp.state() == RmpState::RDY) else { return Ok(None) };
+                // Keys of the pool's entries belong to its own domain.
+                let who = Who { pd: rmp.context.wq().pd(), ..who };
+                match take_shared(&mut rmp.pool, rmpn, bytes, bus) {
+                    Ok((index, limit)) => {
+                        if limit {
+                            self.srq_limit_reached(rmpn);
+                        }
+                        Some(Taken { index, segments: SrqNextSeg::SIZE, who })
+                    }
+                    Err(NoEntry::Empty) => None,
+                    Err(NoEntry::Broken | NoEntry::NotThere) => return Err(Catastrophe),
+                }
+            }
+        };
+        if taken.is_none() {
+            if let Some(counter) = self.objects.q_counters.get_mut(counter) {
+                counter.object.out_of_buffer = counter.object.out_of_buffer.wrapping_add(1);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Writes the frame to where the entry's segments point, without its VLAN tag if it is to be stripped. The top bit
+    /// of a length asks for padding at the start, which is a hint.
+    fn scatter(&mut self, taken: Taken, strip: bool, cost: &mut usize, bus: &mut Bus) -> Result<(), ReceiveError> {
+        let path = &self.receive;
         let (head, tail) = path.frame.split_at(TAG_AT);
         let mut parts = [head, &tail[if strip { VLAN_TAG } else { 0 }..]];
-        let mut left = parts[0].len() + parts[1].len();
-        let room: usize = segments(&path.entry).map(|segment| segment.byte_count() as usize).sum();
-        if room < left {
-            return Err(ReceiveError::Length);
-        }
-        for segment in segments(&path.entry) {
-            if left == 0 {
-                break;
-            }
-            let len = left.min(segment.byte_count() as usize);
-            left -= len;
-            let request = Request {
-                key: segment.lkey(),
-                va: segment.addr(),
-                len: len as u64,
-                access: Access::LocalWrite,
-                pd,
-                qpn: rqn,
-                reserved_lkey,
-            };
-            let walk = resolve(&self.objects, &self.key_space, &request).map_err(|error| {
-                log::debug!(target: "cx10::rq", "rqn={rqn:#x}: key {:#x}: {error}", request.key);
-                ReceiveError::Protection
-            })?;
-            for piece in walk {
-                let piece = piece.map_err(|_| ReceiveError::Protection)?;
-                *cost += BYTES_PER_STEP + piece.len as usize;
-                let (mut done, len) = (0, piece.len as usize);
-                while done < len {
-                    if parts[0].is_empty() {
-                        parts = [parts[1], &[]];
-                    }
-                    let (now, rest) = parts[0].split_at(parts[0].len().min(len - done));
-                    match piece.place {
-                        Place::Memory(at) => {
-                            let at = at.checked_add(done as u64).ok_or(ReceiveError::Protection)?;
-                            let (class, stream) = (StoreClass::Payload, Stream::Qp(rqn));
-                            let store = Store { class, stream, key: piece.order };
-                            bus.store(store, at, now).map_err(|_| ReceiveError::Protection)?;
-                        }
-                        Place::Device(at) => self.memic.write(at + done as u64, now),
-                        Place::Nowhere => {}
-                    }
-                    done += now.len();
-                    parts[0] = rest;
+        let len = parts[0].len() + parts[1].len();
+        let keys = Keys { objects: &self.objects, space: &self.key_space };
+        let (access, at) = (Access::LocalWrite, taken.segments);
+        let mut reach = Reach::list(keys, taken.who, access, &path.entry, at, 0, len as u64);
+        while let Some(part) = reach.next()? {
+            let Part::Piece(Piece { place, len, order }) = part else { return Err(ReceiveError::Length) };
+            *cost += BYTES_PER_STEP + len as usize;
+            let store = Store { class: StoreClass::Payload, stream: Stream::Qp(taken.who.qpn), key: order };
+            let (mut done, len) = (0, len as usize);
+            while done < len {
+                if parts[0].is_empty() {
+                    parts = [parts[1], &[]];
                 }
+                let (now, rest) = parts[0].split_at(parts[0].len().min(len - done));
+                if now.is_empty() {
+                    return Ok(());
+                }
+                match place {
+                    Place::Memory(at) => {
+                        let at = at.checked_add(done as u64).ok_or(ReceiveError::Memory)?;
+                        bus.store(store, at, now).map_err(|_| ReceiveError::Memory)?;
+                    }
+                    Place::Device(at) => self.memic.write(at + done as u64, now),
+                    Place::Nowhere => {}
+                }
+                done += now.len();
+                parts[0] = rest;
             }
         }
         Ok(())
