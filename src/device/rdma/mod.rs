@@ -27,6 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 use self::fault::{Delayed, Fate};
 use self::packet::{Packet, Transport};
 use self::requester::Step;
+use self::state::Settings;
 use super::hca::Hca;
 use super::qp::State;
 use crate::dma::Bus;
@@ -34,6 +35,8 @@ use crate::trace::report::Rdma;
 
 /// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some.
 const BYTES_PER_TURN: usize = 64 << 10;
+/// Bytes that travel at once inside the function.
+const TRAIN_BYTES: u32 = 64 << 10;
 /// Bytes that all of them may move in a portion of work.
 const BYTES_PER_PORTION: usize = 256 << 10;
 /// Turns in a portion of work.
@@ -202,7 +205,7 @@ impl Portion<'_> {
     /// Sends a packet, which then arrives unless the wire has a fault.
     fn transmit(&mut self, packet: Packet) {
         let traffic = &mut self.hca.rdma.traffic;
-        traffic.packets += 1;
+        traffic.packets += u64::from(packet.head.packets());
         traffic.bytes += u64::from(packet.len);
         if !self.hca.vport_is_up() {
             return;
@@ -211,6 +214,14 @@ impl Portion<'_> {
             Fate::Deliver => self.arrive(&packet),
             fate => self.suffer(packet, fate),
         }
+    }
+
+    /// Bytes of a message to a peer that travel at once: one packet, or a train of them where nothing on the way looks
+    /// at packets.
+    fn train_bytes(&self, settings: &Settings) -> u32 {
+        let mtu = settings.mtu.max(1);
+        let whole = self.hca.faults.is_empty() && self.hca.is_own_mac(&settings.path.dest_mac);
+        if whole { TRAIN_BYTES / mtu * mtu } else { mtu }
     }
 
     /// A packet arrives: at the function itself, or beyond the port.
@@ -241,8 +252,12 @@ impl Portion<'_> {
 impl Hca {
     /// Whether a packet stays in the function.
     fn is_local(&self, packet: &Packet) -> bool {
-        let mac = packet.head.address.dest_mac;
+        let mac = &packet.head.address.dest_mac;
         const GROUP: u8 = 1;
-        mac[0] & GROUP != 0 || mac == self.vport.mac() || self.vport.unicast.contains(&mac)
+        mac[0] & GROUP != 0 || self.is_own_mac(mac)
+    }
+
+    fn is_own_mac(&self, mac: &[u8; 6]) -> bool {
+        *mac == self.vport.mac() || self.vport.unicast.contains(mac)
     }
 }

@@ -4,6 +4,10 @@
 //! guest memory to guest memory once. Its pieces were checked against the sender's keys when the packet was made: what
 //! goes wrong afterwards is a matter of the receiver. A packet that has to wait, or that leaves the function, is given
 //! its bytes first ([`Payload::Held`]).
+//!
+//! Inside the function, full packets of one message that follow each other travel as one, a train: it has the sequence
+//! number of the first, the operation that one packet of that length would have, and counts for all of them. A train is
+//! received whole or not at all.
 
 use crate::mkey::translate::Piece;
 
@@ -265,6 +269,8 @@ pub struct Head {
     pub dest: u32,
     /// Sequence number.
     pub psn: u32,
+    /// Packets of the same message behind this one that travel with it.
+    pub train: u32,
     /// Whether an acknowledgement is asked for.
     pub ack_request: bool,
     /// Solicited event.
@@ -287,6 +293,23 @@ pub struct Head {
     pub srqn: u32,
     /// Where from and where to.
     pub address: Address,
+}
+
+impl Head {
+    /// Packets that it stands for.
+    pub fn packets(&self) -> u32 {
+        self.train + 1
+    }
+
+    /// The sequence number of the last of them.
+    pub fn last_psn(&self) -> u32 {
+        psn_add(self.psn, self.train)
+    }
+
+    /// The sequence number behind them.
+    pub fn next_psn(&self) -> u32 {
+        psn_add(self.psn, self.packets())
+    }
 }
 
 /// A part of a payload whose place is known.

@@ -280,7 +280,9 @@ impl Portion<'_> {
         let Some(transport) = transport(service) else { return Step::Idle };
         let offset = qp.flow.requester.offset;
         let left = started.len.saturating_sub(offset);
-        let (count, last) = if started.responds() { (0, true) } else { (left.min(settings.mtu), left <= settings.mtu) };
+        let most = self.train_bytes(&settings);
+        let (count, last) = if started.responds() { (0, true) } else { (left.min(most), left <= most) };
+        let train = count.div_ceil(settings.mtu).max(1) - 1;
         let operation = operation(started.opcode, offset == 0, last);
         let packet_index = offset / settings.mtu;
         let mut head = Head {
@@ -289,7 +291,9 @@ impl Portion<'_> {
             source: qpn,
             dest: settings.remote_qpn,
             psn: psn_add(started.first, packet_index),
-            ack_request: transport.reliable() && (last || (packet_index + 1) % settings.ack_every == 0),
+            train,
+            ack_request: transport.reliable()
+                && (last || (packet_index + train + 1) / settings.ack_every > packet_index / settings.ack_every),
             solicited: last && entry.solicited && (operation.is_send() || operation.has_immediate()),
             immediate: if operation.has_immediate() || operation.invalidates() { entry.immediate } else { 0 },
             srqn: entry.srqn,
@@ -326,7 +330,7 @@ impl Portion<'_> {
         let now = self.now;
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let requester = &mut qp.flow.requester;
-        let next = if started.responds() { started.end() } else { psn_add(head.psn, 1) };
+        let next = if started.responds() { started.end() } else { head.next_psn() };
         if !requester.waits() {
             requester.progress_at = now;
         }
@@ -601,9 +605,11 @@ impl Portion<'_> {
             return self.implied_nak(qpn);
         }
         let left = read.len - read.received;
-        let last = left <= mtu;
+        let most = mtu.saturating_mul(packet.head.packets());
+        let last = left <= most;
         let fits = read.opcode == WqeOpcode::RDMA_READ
-            && packet.len == left.min(mtu)
+            && packet.len == left.min(most)
+            && packet.len.div_ceil(mtu).max(1) == packet.head.packets()
             && matches!(packet.head.operation, Operation::ReadLast | Operation::ReadOnly) == last;
         if !fits {
             let failure = Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: 0x82 };
@@ -616,7 +622,7 @@ impl Portion<'_> {
             return self.fail_started(qpn, read.first, failure);
         }
         self.responded(qpn, read.first, packet.len);
-        self.acknowledge(qpn, psn_add(packet.head.psn, 1));
+        self.acknowledge(qpn, packet.head.next_psn());
     }
 
     /// The original value of an atomic operation.

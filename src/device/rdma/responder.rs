@@ -79,7 +79,12 @@ impl Portion<'_> {
                 }
                 return;
             }
-            _ => return self.duplicate(qpn, &settings, packet),
+            behind if behind.unsigned_abs() >= head.packets() => return self.duplicate(qpn, &settings, packet),
+            _ => {
+                // A train of which the first part was received before; it comes again from where the rest begins.
+                let expected = responder.expected;
+                return self.answer(qpn, expected, aeth::SEQUENCE);
+            }
         }
         if responder.refusing || responder.jobs.len() >= MAX_JOBS {
             return;
@@ -120,13 +125,13 @@ impl Portion<'_> {
         self.place(qpn, settings, packet, message)?;
         let Some(qp) = self.qp(qpn) else { return Ok(()) };
         let responder = &mut qp.flow.responder;
-        responder.expected = psn_add(responder.expected, 1);
+        responder.expected = head.next_psn();
         if operation.ends() {
             responder.msn = psn_add(responder.msn, 1);
             self.finish(qpn, settings.pd, head, packet.len, message)?;
         }
         if head.ack_request {
-            self.answer(qpn, head.psn, aeth::ACK);
+            self.answer(qpn, head.last_psn(), aeth::ACK);
         }
         Ok(())
     }
@@ -146,12 +151,13 @@ impl Portion<'_> {
             None => operation.starts(),
             Some(message) => !operation.starts() && message.send == send,
         };
-        let full = packet.len == settings.mtu;
-        let sized = match (operation.starts(), operation.ends()) {
-            (_, false) => full,
-            (true, true) => packet.len <= settings.mtu,
-            (false, true) => packet.len >= 1 && packet.len <= settings.mtu,
-        };
+        // Of the last packet of a train; those before it are full.
+        let len = packet.len.checked_sub(head.train.saturating_mul(settings.mtu));
+        let sized = len.is_some_and(|len| match (operation.starts() && head.train == 0, operation.ends()) {
+            (_, false) => len == settings.mtu,
+            (true, true) => len <= settings.mtu,
+            (false, true) => len >= 1 && len <= settings.mtu,
+        });
         if !fits || !sized || !(send || operation.is_write()) {
             return Err(Refusal::Invalid);
         }
@@ -324,7 +330,7 @@ impl Portion<'_> {
         if head.operation != Operation::ReadRequest && !head.operation.is_atomic() {
             // Its own number and no later one: that would say that answers behind it are lost.
             if head.ack_request {
-                self.answer(qpn, head.psn, aeth::ACK);
+                self.answer(qpn, head.last_psn(), aeth::ACK);
             }
             return;
         }
@@ -406,6 +412,7 @@ impl Portion<'_> {
             source: qpn,
             dest: settings.remote_qpn,
             psn,
+            train: len.div_ceil(settings.mtu.max(1)).max(1) - 1,
             aeth,
             original,
             ..Head::default()
@@ -450,8 +457,9 @@ impl Portion<'_> {
 
     fn answer_read(&mut self, qpn: u32, settings: &Settings, remote: Remote, offset: u32, psn: u32, msn: u32) {
         let left = remote.len.saturating_sub(offset);
-        let count = left.min(settings.mtu);
-        let (first, last) = (offset == 0, left <= settings.mtu);
+        let most = self.train_bytes(settings);
+        let count = left.min(most);
+        let (first, last) = (offset == 0, left <= most);
         let va = remote.va.wrapping_add(offset.into());
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let who = settings.who(qpn);
@@ -612,7 +620,7 @@ impl Portion<'_> {
         }
         let Some(qp) = self.qp(qpn) else { return };
         let responder = &mut qp.flow.responder;
-        responder.expected = psn_add(head.psn, 1);
+        responder.expected = head.next_psn();
         if head.operation.starts() {
             responder.message = None;
         } else if responder.message.is_none() {

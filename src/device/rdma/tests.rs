@@ -713,6 +713,82 @@ fn without_faults_nothing_is_sent_again() {
     assert_eq!(survive(&[]), (0, 0));
 }
 
+/// Long messages of every kind; what was counted, and the sequence numbers at the end.
+fn long_messages(service: QpType, rules: &[&str]) -> (u64, u64, Vec<u32>) {
+    let mut rig = RdmaRig::new();
+    let rules: Vec<_> = rules.iter().map(|rule| FaultRule::parse(rule).expect("a rule")).collect();
+    rig.function.hca_mut().faults = super::fault::Faults::new(&rules);
+    let (mut a, mut b) = rig.pair(service, Link { mtu: QpMtu::MTU_256, ..Link::default() });
+    let key = rig.key;
+    const ROOM: u64 = 1 << 18;
+    let [from, sent, written, read] = [0; 4].map(|_| rig.memory(ROOM));
+    for len in [255u32, 256, 257, 65_535, 65_536, 65_537, 200_001] {
+        let bytes = rig.pattern(from, len as usize, len as u8);
+        rig.post_receive(&mut b, &data(ROOM as u32, key, sent));
+        rig.send(&mut a, WqeOpcode::SEND, &data(len, key, from));
+        let write = [remote(written, key), data(len, key, from)].concat();
+        rig.send(&mut a, WqeOpcode::RDMA_WRITE, &write);
+        let mut places = vec![sent, written];
+        if service == QpType::RC {
+            rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(len, key, read)].concat());
+            places.push(read);
+        }
+        for place in places {
+            let cqe = rig.poll(&mut a.cq);
+            success(cqe, CqeOpcode::REQ);
+            assert!(rig.read(place, len as usize) == bytes, "{len} bytes");
+        }
+    }
+    let traffic = rig.function.summary().rdma;
+    let flow = |qpn| &rig.function.hca().objects.qps.get(qpn).expect("alive").object.flow;
+    let numbers = [flow(a.qpn).requester.psn, flow(a.qpn).requester.unacked, flow(b.qpn).responder.expected];
+    (traffic.packets, traffic.bytes, numbers.to_vec())
+}
+
+#[test]
+fn a_train_counts_for_its_packets() {
+    for service in [QpType::RC, QpType::UC] {
+        // A rule makes every packet travel alone; this one hits none.
+        let alone = long_messages(service, &["drop:qpn=0x123456"]);
+        assert_eq!(long_messages(service, &[]), alone, "{service:?}");
+        assert!(alone.0 > 3000);
+    }
+}
+
+#[test]
+fn a_train_of_which_a_part_was_received_before_is_not_received_again() {
+    use super::packet::{Head, Operation, Packet, Payload, psn_add};
+    let mut rig = RdmaRig::new();
+    let (mut a, b) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_256, ..Link::default() });
+    let (key, from, to) = (rig.key, rig.memory(4096), rig.memory(4096));
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(1024, key, from)].concat());
+    let (expected, address) = {
+        let flow = |qpn| &rig.function.hca().objects.qps.get(qpn).expect("alive").object.flow;
+        let mut address = flow(a.qpn).settings.path;
+        address.source = address.dest;
+        (flow(b.qpn).responder.expected, address)
+    };
+    let head = Head {
+        operation: Operation::WriteOnly,
+        source: a.qpn,
+        dest: b.qpn,
+        psn: psn_add(expected, super::packet::PSN_MASK - 1),
+        train: 3,
+        ack_request: true,
+        remote: super::packet::Remote { va: to, key, len: 1024 },
+        address,
+        ..Head::default()
+    };
+    let mut deliver = |head: Head| {
+        let mut bus = crate::dma::Bus::new();
+        let packet = Packet { head, len: 1024, payload: Payload::Held(vec![0x77; 1024]) };
+        super::Portion { hca: rig.function.hca_mut(), bus: &mut bus, now: 0, spent: 0 }.deliver(&packet);
+        rig.function.hca().objects.qps.get(b.qpn).expect("alive").object.flow.responder.expected
+    };
+    assert_eq!(deliver(head), expected);
+    assert_eq!(deliver(Head { psn: psn_add(head.psn, super::packet::PSN_MASK - 3), ..head }), expected, "all of it");
+}
+
 #[test]
 fn an_unreliable_queue_pair_stops_sending_only_and_can_go_on() {
     let mut rig = RdmaRig::new();
