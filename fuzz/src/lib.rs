@@ -12,6 +12,7 @@
 //! | [`config`] | a user | profiles, configuration files, `--set` |
 //! | [`trace`] | a file | what `cx10 trace` reads |
 //! | [`wire`] | a driver and its peers | frames |
+//! | [`wqe`] | a poster of work | work requests that change memory keys |
 //!
 //! Besides never panicking, hanging or growing, the function must be usable by the next driver after any input; see
 //! [`machine::Machine::finish`].
@@ -27,6 +28,7 @@ pub mod trace;
 pub mod vfio_user;
 pub mod wire;
 pub mod work;
+pub mod wqe;
 
 use std::alloc::System;
 use std::collections::BTreeMap;

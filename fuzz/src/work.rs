@@ -6,6 +6,7 @@ use cx10::device::rq::ReceiveMemory;
 
 use crate::input::Input;
 use crate::machine::Machine;
+use crate::wqe;
 
 /// Bytes of a unit, in which entries are measured, and of a basic block, in which send queues are.
 const UNIT: usize = 16;
@@ -119,21 +120,34 @@ fn entry(machine: &mut Machine, number: u32, index: u16, ethernet: bool, input: 
         body.extend(frame(headers.min(100).into(), input));
         body.resize(body.len().next_multiple_of(UNIT), 0);
     }
-    for i in 0..input.u8() % 6 {
+    let registers = !ethernet && input.one_in(8);
+    let keys: Vec<u32> = machine.live().iter().filter(|o| o.kind == Kind::Mkey).map(|o| o.id << 8).collect();
+    if registers {
+        let pds: Vec<u32> = machine.live().iter().filter(|o| o.kind == Kind::Pd).map(|o| o.id).collect();
+        let pd = |i: usize| pds.get(i % pds.len().max(1)).copied().unwrap_or(0);
+        body = wqe::body(machine, [pd(0), pd(1)], &keys, input);
+        body.resize(body.len().next_multiple_of(UNIT), 0);
+    }
+    for i in 0..if registers { 0 } else { input.u8() % 6 } {
         body.extend(unit(machine, i, input));
     }
     let ds = match input.u8() % 8 {
         7 => input.u8(),
         _ => (1 + body.len() / UNIT).min(63) as u8,
     };
-    let opcode = if input.one_in(16) { input.u8() } else { input.pick(&OPCODES) };
+    let opcode = match input.u8() {
+        _ if registers => 0x25,
+        255 => input.u8(),
+        choice => OPCODES[usize::from(choice) % OPCODES.len()],
+    };
     let qpn = if input.one_in(16) { input.u32() } else { number };
     let mut entry = vec![if input.one_in(16) { input.u8() } else { 0 }];
     entry.extend(index.to_be_bytes());
     entry.push(opcode);
     entry.extend((qpn << 8 | u32::from(ds)).to_be_bytes());
     entry.extend([0, 0, 0, input.u8()]);
-    entry.extend(input.u32().to_be_bytes());
+    let key = keys.get(usize::from(input.u8()) % keys.len().max(1)).copied().filter(|_| registers);
+    entry.extend(key.unwrap_or_else(|| input.u32()).to_be_bytes());
     entry.extend(body);
     entry
 }
