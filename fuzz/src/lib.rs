@@ -12,6 +12,7 @@
 //! | [`config`] | a user | profiles, configuration files, `--set` |
 //! | [`trace`] | a file | what `cx10 trace` reads |
 //! | [`wire`] | a driver and its peers | frames |
+//! | [`packet`] | peers | RoCE frames |
 //! | [`wqe`] | a poster of work | work requests that change memory keys |
 //!
 //! Besides never panicking, hanging or growing, the function must be usable by the next driver after any input; see
@@ -23,6 +24,7 @@ pub mod grammar;
 pub mod input;
 pub mod machine;
 pub mod mailbox;
+pub mod packet;
 pub mod templates;
 pub mod trace;
 pub mod vfio_user;

@@ -60,6 +60,11 @@ fn l4_sum(frame: &[u8], end: usize, (l3, ip): (L3, usize), (l4, at): (L4, usize)
     sum(pseudo, &frame[at..end])
 }
 
+/// The checksum of some bytes: what a field that was 0 has to be, and 0 if a field in them is right.
+pub fn ones(bytes: &[u8]) -> u16 {
+    fold(sum(0, bytes))
+}
+
 /// Writes the IPv4 header checksum, if the frame has an IPv4 header.
 pub fn fill_l3(frame: &mut [u8], layers: &Layers) {
     let Some((L3::V4, at)) = layers.l3 else { return };

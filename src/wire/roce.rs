@@ -1,155 +1,32 @@
-//! Transport headers of RoCE v2 (IBTA volume 1, chapter 9; annex A17), as plain data.
+//! RoCE v2 frames (IBTA volume 1, chapter 9; annex A17): Ethernet with at most one 802.1Q tag, IPv4 without options or
+//! IPv6 without extension headers, UDP, transport headers, payload, invariant CRC.
 //!
-//! [`Headers`] is what a packet says apart from its payload and its addresses. Which extension headers a packet has is a
-//! matter of its opcode alone: [`Opcode::extensions`].
+//! [`Headers`] is what a packet says apart from its payload and its [`Addresses`], as plain data. Which extension headers
+//! a packet has is a matter of its opcode alone: [`Opcode::extensions`]. What [`encode`] makes, [`decode`] gives back.
+//!
+//! A frame is judged whole: lengths, checksum of the IPv4 header, CRC. A UDP checksum is not looked at: senders leave it
+//! out, and the CRC says more. Reserved bits are sent as 0 and ignored.
+
+mod frame;
 
 use std::fmt;
 
 use bitflags::bitflags;
 
+pub use frame::{
+    Addresses, DecodeError, EncodeError, Frame, MAX_FRAME, MAX_PAYLOAD, Network, UDP_PORT, decode, encode,
+};
+
 /// Numbers of queue pairs and packet sequence numbers have this many bits.
 pub const MASK_24: u32 = 0xff_ffff;
 
-/// The transport service of an opcode, its bits 7..5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Service {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// Extended reliable connection.
-    Xrc,
-}
-
-impl Service {
-    /// The opcode of an operation of this service.
-    pub const fn opcode(self, operation: Operation) -> Opcode {
-        let service = match self {
-            Service::Rc => 0x00,
-            Service::Uc => 0x20,
-            Service::Ud => 0x60,
-            Service::Xrc => 0xa0,
-        };
-        Opcode(service | operation as u8)
-    }
-}
-
-/// What a packet does, the low five bits of an opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "the names are IBTA's")]
-pub enum Operation {
-    SendFirst = 0x00,
-    SendMiddle = 0x01,
-    SendLast = 0x02,
-    SendLastImmediate = 0x03,
-    SendOnly = 0x04,
-    SendOnlyImmediate = 0x05,
-    WriteFirst = 0x06,
-    WriteMiddle = 0x07,
-    WriteLast = 0x08,
-    WriteLastImmediate = 0x09,
-    WriteOnly = 0x0a,
-    WriteOnlyImmediate = 0x0b,
-    ReadRequest = 0x0c,
-    ReadResponseFirst = 0x0d,
-    ReadResponseMiddle = 0x0e,
-    ReadResponseLast = 0x0f,
-    ReadResponseOnly = 0x10,
-    Acknowledge = 0x11,
-    AtomicAcknowledge = 0x12,
-    CompareSwap = 0x13,
-    FetchAdd = 0x14,
-    SendLastInvalidate = 0x16,
-    SendOnlyInvalidate = 0x17,
-}
-
-impl Operation {
-    /// All operations in the order of their codes.
-    pub const ALL: [Operation; 23] = {
-        use Operation::*;
-        [
-            SendFirst,
-            SendMiddle,
-            SendLast,
-            SendLastImmediate,
-            SendOnly,
-            SendOnlyImmediate,
-            WriteFirst,
-            WriteMiddle,
-            WriteLast,
-            WriteLastImmediate,
-            WriteOnly,
-            WriteOnlyImmediate,
-            ReadRequest,
-            ReadResponseFirst,
-            ReadResponseMiddle,
-            ReadResponseLast,
-            ReadResponseOnly,
-            Acknowledge,
-            AtomicAcknowledge,
-            CompareSwap,
-            FetchAdd,
-            SendLastInvalidate,
-            SendOnlyInvalidate,
-        ]
-    };
-
-    const BY_CODE: [Option<Operation>; 32] = {
-        let mut by_code = [None; 32];
-        let mut i = 0;
-        while i < Operation::ALL.len() {
-            by_code[Operation::ALL[i] as usize] = Some(Operation::ALL[i]);
-            i += 1;
-        }
-        by_code
-    };
-
-    /// Whether it goes from a responder to a requester.
-    pub const fn is_response(self) -> bool {
-        use Operation::*;
-        matches!(
-            self,
-            ReadResponseFirst
-                | ReadResponseMiddle
-                | ReadResponseLast
-                | ReadResponseOnly
-                | Acknowledge
-                | AtomicAcknowledge
-        )
-    }
-
-    /// Whether it may carry payload.
-    pub const fn has_payload(self) -> bool {
-        use Operation::*;
-        !matches!(self, ReadRequest | Acknowledge | AtomicAcknowledge | CompareSwap | FetchAdd)
-    }
-
-    /// Whether it is the first or the only packet of a message or of a response.
-    pub const fn is_first(self) -> bool {
-        use Operation::*;
-        !matches!(
-            self,
-            SendMiddle
-                | SendLast
-                | SendLastImmediate
-                | SendLastInvalidate
-                | WriteMiddle
-                | WriteLast
-                | WriteLastImmediate
-                | ReadResponseMiddle
-                | ReadResponseLast
-        )
-    }
-
-    /// Whether it is the last or the only packet of a message or of a response.
-    pub const fn is_last(self) -> bool {
-        use Operation::*;
-        !matches!(self, SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle)
-    }
-}
+// Transport services, the upper three bits of an opcode.
+const RC: u8 = 0;
+const UC: u8 = 1;
+const UD: u8 = 3;
+const XRC: u8 = 5;
+/// Unreliable connections have SENDs and WRITEs only.
+const LAST_OF_UC: u8 = 0x0b;
 
 /// A base transport header's opcode; any byte.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,65 +36,49 @@ impl Opcode {
     /// Congestion notification (annex A17.9.3); no operation of a transport service.
     pub const CNP: Opcode = Opcode(0x81);
 
-    /// The transport service, if it is one of ours.
-    pub const fn service(self) -> Option<Service> {
+    /// The extension headers between the base transport header and the payload; `None` if the opcode is unknown.
+    pub fn extensions(self) -> Option<Extensions> {
+        use Extensions as E;
+        if self == Opcode::CNP {
+            return Some(E::empty());
+        }
+        let operation = self.0 & 0x1f;
+        let of_reliable = match operation {
+            // Parts of SENDs, of WRITEs behind the first, and of READ responses in the middle.
+            0x00..=0x02 | 0x04 | 0x07 | 0x08 | 0x0e => E::empty(),
+            0x03 | 0x05 | 0x09 => E::IMMEDIATE,
+            0x06 | 0x0a | 0x0c => E::RETH,
+            0x0b => E::RETH | E::IMMEDIATE,
+            0x0d | 0x0f..=0x11 => E::AETH,
+            0x12 => E::AETH | E::ATOMIC_ACK,
+            0x13 | 0x14 => E::ATOMIC,
+            0x16 | 0x17 => E::IETH,
+            _ => return None,
+        };
         match self.0 >> 5 {
-            0 => Some(Service::Rc),
-            1 => Some(Service::Uc),
-            3 => Some(Service::Ud),
-            5 => Some(Service::Xrc),
+            RC => Some(of_reliable),
+            UC if operation <= LAST_OF_UC => Some(of_reliable),
+            UD if matches!(operation, 0x04 | 0x05) => Some(of_reliable | E::DETH),
+            XRC if self.is_response() => Some(of_reliable),
+            XRC => Some(of_reliable | E::XRCETH),
             _ => None,
         }
     }
 
-    /// The operation, if the service has it.
-    pub fn operation(self) -> Option<Operation> {
-        use Operation::*;
-        let operation = Operation::BY_CODE[usize::from(self.0 & 0x1f)]?;
-        let allowed = match self.service()? {
-            Service::Rc | Service::Xrc => true,
-            Service::Uc => operation <= WriteOnlyImmediate,
-            Service::Ud => matches!(operation, SendOnly | SendOnlyImmediate),
-        };
-        allowed.then_some(operation)
+    fn is_response(self) -> bool {
+        matches!(self.0 & 0x1f, 0x0d..=0x12)
     }
 
-    /// The extension headers between the base transport header and the payload, in the order in which they lie;
-    /// `None` if the opcode is unknown.
-    pub fn extensions(self) -> Option<Extensions> {
-        use Operation::*;
-        if self == Opcode::CNP {
-            return Some(Extensions::empty());
-        }
-        let operation = self.operation()?;
-        let mut extensions = match operation {
-            SendLastImmediate | SendOnlyImmediate | WriteLastImmediate => Extensions::IMMEDIATE,
-            WriteFirst | WriteOnly | ReadRequest => Extensions::RETH,
-            WriteOnlyImmediate => Extensions::RETH | Extensions::IMMEDIATE,
-            ReadResponseFirst | ReadResponseLast | ReadResponseOnly | Acknowledge => Extensions::AETH,
-            AtomicAcknowledge => Extensions::AETH | Extensions::ATOMIC_ACK,
-            CompareSwap | FetchAdd => Extensions::ATOMIC,
-            SendLastInvalidate | SendOnlyInvalidate => Extensions::IETH,
-            SendFirst | SendMiddle | SendLast | SendOnly | WriteMiddle | WriteLast | ReadResponseMiddle => {
-                Extensions::empty()
-            }
-        };
-        match self.service()? {
-            Service::Xrc if !operation.is_response() => extensions |= Extensions::XRCETH,
-            Service::Ud => extensions |= Extensions::DETH,
-            _ => {}
-        }
-        Some(extensions)
+    /// Whether a packet with it has payload or can have it.
+    fn takes_payload(self) -> bool {
+        // READ request, acknowledgements, atomic requests.
+        self == Opcode::CNP || !matches!(self.0 & 0x1f, 0x0c | 0x11..=0x14)
     }
 }
 
 impl fmt::Debug for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.service(), self.operation()) {
-            (Some(service), Some(operation)) => write!(f, "{service:?}{operation:?}"),
-            _ if *self == Opcode::CNP => write!(f, "Cnp"),
-            _ => write!(f, "{:#04x}", self.0),
-        }
+        write!(f, "{:#04x}", self.0)
     }
 }
 
@@ -241,6 +102,14 @@ bitflags! {
         const IMMEDIATE = 1 << 6;
         /// Invalidate: 4 bytes.
         const IETH = 1 << 7;
+    }
+}
+
+impl Extensions {
+    /// Bytes of all of them.
+    fn bytes(self) -> usize {
+        const SIZES: [usize; 8] = [8, 4, 16, 28, 4, 8, 4, 4];
+        SIZES.iter().enumerate().map(|(bit, size)| if self.bits() >> bit & 1 != 0 { *size } else { 0 }).sum()
     }
 }
 
@@ -365,55 +234,4 @@ impl Headers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn opcodes_have_the_codes_of_the_table() {
-        use Operation::*;
-        for (opcode, code) in [
-            (Service::Rc.opcode(SendFirst), 0x00),
-            (Service::Rc.opcode(SendOnlyInvalidate), 0x17),
-            (Service::Uc.opcode(WriteOnlyImmediate), 0x2b),
-            (Service::Ud.opcode(SendOnly), 0x64),
-            (Service::Ud.opcode(SendOnlyImmediate), 0x65),
-            (Service::Xrc.opcode(Acknowledge), 0xb1),
-            (Service::Xrc.opcode(ReadResponseFirst), 0xad),
-        ] {
-            assert_eq!(opcode, Opcode(code));
-        }
-        let known =
-            |service| (0..=0xff).map(Opcode).filter(move |o| o.service() == Some(service) && o.operation().is_some());
-        assert_eq!(known(Service::Rc).count(), 23);
-        assert_eq!(known(Service::Xrc).count(), 23);
-        assert_eq!(known(Service::Uc).count(), 12);
-        assert_eq!(known(Service::Ud).map(|o| o.0).collect::<Vec<_>>(), [0x64, 0x65]);
-        for unknown in [0x15, 0x18, 0x1c, 0x2c, 0x31, 0x40, 0x60, 0x80, 0xff] {
-            assert_eq!(Opcode(unknown).extensions(), None, "{unknown:#x}");
-        }
-    }
-
-    #[test]
-    fn extensions_follow_from_the_opcode() {
-        use Operation::*;
-        let of = |service: Service, operation| service.opcode(operation).extensions().unwrap();
-        assert_eq!(of(Service::Rc, WriteOnlyImmediate), Extensions::RETH | Extensions::IMMEDIATE);
-        assert_eq!(of(Service::Rc, ReadResponseMiddle), Extensions::empty());
-        assert_eq!(of(Service::Rc, AtomicAcknowledge), Extensions::AETH | Extensions::ATOMIC_ACK);
-        assert_eq!(of(Service::Ud, SendOnlyImmediate), Extensions::DETH | Extensions::IMMEDIATE);
-        assert_eq!(of(Service::Xrc, CompareSwap), Extensions::XRCETH | Extensions::ATOMIC);
-        assert_eq!(of(Service::Xrc, Acknowledge), Extensions::AETH, "no header of the connection on a response");
-        assert_eq!(Opcode::CNP.extensions(), Some(Extensions::empty()));
-    }
-
-    #[test]
-    fn first_and_last_partition_messages() {
-        use Operation::*;
-        let first: Vec<_> = Operation::ALL.into_iter().filter(|o| o.is_first() && !o.is_last()).collect();
-        assert_eq!(first, [SendFirst, WriteFirst, ReadResponseFirst]);
-        let middle: Vec<_> = Operation::ALL.into_iter().filter(|o| !o.is_first() && !o.is_last()).collect();
-        assert_eq!(middle, [SendMiddle, WriteMiddle, ReadResponseMiddle]);
-        let last = Operation::ALL.into_iter().filter(|o| !o.is_first() && o.is_last()).count();
-        assert_eq!(last, 6);
-    }
-}
+mod tests;

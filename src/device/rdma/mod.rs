@@ -11,6 +11,7 @@ pub mod complete;
 pub mod datagram;
 pub mod entry;
 pub mod fault;
+pub mod frame;
 pub mod memory;
 pub mod packet;
 pub mod receive;
