@@ -66,6 +66,8 @@ fn connectx7_grants_strong_keys_and_does_not_know_the_new_bits() {
     assert_eq!(p.cap(GENERAL, "mkc_order_write_after_write_ro_only"), 0);
     assert_eq!(p.cap(GENERAL, "mkc_order_read_after_write"), 0);
     assert_eq!(p.cap(GENERAL, "relaxed_ordering_write"), 1);
+    assert_eq!(p.cap(GENERAL, "relaxed_ordering_write_umr"), 1);
+    assert_eq!(p.cap(GENERAL, "relaxed_ordering_read_umr"), 1);
     assert_eq!(p.cap(GENERAL, "imaicl"), 1);
 }
 
