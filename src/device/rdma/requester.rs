@@ -18,6 +18,8 @@ use crate::prm::values::{CqeSyndrome, WqeOpcode};
 
 /// Sequence numbers that may wait for acknowledgement; half of the circle would be ambiguous.
 const WINDOW: i32 = 1 << 20;
+/// Entries of a queue pair that may be under way: what a guest can make the device remember is bounded.
+const MAX_STARTED: usize = 512;
 /// What an entry counts for beside its bytes, in bytes.
 const ENTRY_COST: usize = 256;
 
@@ -119,7 +121,8 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let service = qp.service();
         let requester = &qp.flow.requester;
-        if requester.stopped || psn_diff(requester.psn, requester.unacked) >= WINDOW {
+        let busy = requester.started.len() >= MAX_STARTED || psn_diff(requester.psn, requester.unacked) >= WINDOW;
+        if requester.stopped || busy {
             return Step::Idle;
         }
         let Some((mut entry, fetched)) = self.fetch_next(qpn) else { return Step::Idle };

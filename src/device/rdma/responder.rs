@@ -18,7 +18,7 @@ use crate::prm::event::EventType;
 use crate::prm::values::CqeSyndrome;
 
 /// Answers that may wait; more are not acknowledged and come again.
-const MAX_JOBS: usize = 1024;
+const MAX_JOBS: usize = 256;
 /// What a packet counts for beside its bytes, in bytes.
 const PACKET_COST: usize = 256;
 
