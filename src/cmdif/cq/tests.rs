@@ -275,7 +275,29 @@ fn a_solicited_request_waits_for_a_solicited_completion_or_an_error() {
     rig.function.complete(cqn, &error);
     assert_eq!(rig.take_completion_event(), Some(cqn));
     rig.arm_cq(cqn, 1, true);
-    assert_eq!(rig.take_completion_event(), Some(cqn), "an error waits beyond the index");
+    assert_eq!(rig.take_completion_event(), None, "both had their events");
+    rig.function.complete(cqn, &cqe(3));
+    assert_eq!(rig.take_completion_event(), None);
+    rig.function.complete(cqn, &solicited(4));
+    assert_eq!(rig.take_completion_event(), Some(cqn));
+}
+
+#[test]
+fn a_request_before_the_completions_of_an_event_are_taken_off_waits_for_new_ones() {
+    let mut rig = QueueRig::new();
+    let cqn = rig.create_cq(4);
+    rig.arm_cq(cqn, 0, false);
+    rig.function.complete(cqn, &cqe(0));
+    assert_eq!(rig.take_completion_event(), Some(cqn));
+    rig.arm_cq(cqn, 0, false);
+    assert_eq!(rig.take_completion_event(), None, "that completion had its event");
+    rig.function.complete(cqn, &cqe(1));
+    rig.function.complete(cqn, &cqe(2));
+    assert_eq!(rig.take_completion_event(), Some(cqn));
+    rig.arm_cq(cqn, 1, false);
+    assert_eq!(rig.take_completion_event(), Some(cqn), "the last one came behind the event");
+    rig.arm_cq(cqn, 1, false);
+    assert_eq!(rig.take_completion_event(), None);
 }
 
 #[test]

@@ -315,16 +315,12 @@ impl Hca {
 
     /// Reads the list at `va` of `key` into `bytes`.
     fn read_list(&self, poster: &Poster, key: u32, va: u64, bytes: &mut [u8], bus: &mut Bus) -> Result<(), UmrError> {
-        // The driver gives its registration queue no domain, and the lists lie under a key of one (kernel `qp.c:
-        // create_kernel_qp`, `umr.c:mlx5r_umr_resource_init`).
-        let named = self.objects.mkeys.get(key >> 8).filter(|_| poster.reaches_all());
-        let pd = named.map_or(poster.pd, |entry| entry.object.context.pd);
         let request = Request {
             key,
             va,
             len: bytes.len() as u64,
             access: Access::LocalRead,
-            pd,
+            pd: poster.pd,
             qpn: poster.qpn,
             reserved_lkey: poster.reserved_lkey,
         };

@@ -153,7 +153,7 @@ impl Bench {
 
     /// The driver's queue for registration.
     fn registrar(&self) -> Poster {
-        Poster { qpn: 0x44, pd: 0, uid: 0, reserved_lkey: true, fast_register: true, registers: true }
+        Poster { qpn: 0x44, pd: self.pd, uid: 0, reserved_lkey: true, fast_register: true, registers: true }
     }
 
     /// A list behind a pointer.
