@@ -154,15 +154,16 @@ fn held(packet: &Packet) -> usize {
 impl Delayed {
     /// Keeps a packet, whose payload does not refer to its sender any more, until `at`; a packet for which there is no
     /// room is given back.
-    pub fn push(&mut self, at: u64, packet: Packet) -> Result<(), Packet> {
+    #[must_use]
+    pub fn push(&mut self, at: u64, packet: Packet) -> Option<Packet> {
         let bytes = self.bytes + held(&packet);
         if self.packets.len() >= MAX_DELAYED || bytes > MAX_DELAYED_BYTES {
-            return Err(packet);
+            return Some(packet);
         }
         self.bytes = bytes;
         self.packets.insert((at, self.sent), packet);
         self.sent += 1;
-        Ok(())
+        None
     }
 
     /// The first packet that has arrived by now.
@@ -202,11 +203,11 @@ impl Portion<'_> {
             Fate::Delay(nanoseconds) => {
                 let at = self.now.saturating_add(nanoseconds);
                 // What cannot be read is found out by the receiver.
-                let kept = match self.hold(&packet) {
+                let back = match self.hold(&packet) {
                     Some(held) => self.hca.rdma.delayed.push(at, held),
-                    None => Err(packet),
+                    None => Some(packet),
                 };
-                if let Err(packet) = kept {
+                if let Some(packet) = back {
                     self.arrive(&packet);
                 }
             }
