@@ -222,7 +222,7 @@ fn op(parts: impl Fn(Part) -> [u8; OCTWORD] + Clone + 'static) -> impl Strategy<
     (0usize..KEYS).prop_flat_map(move |key| {
         let parts = parts.clone();
         let shift = if key == 0 { 11u32..15 } else { 3u32..13 };
-        let list = prop::collection::vec(part(key).prop_map(move |part| parts(part)), 0..6);
+        let list = prop::collection::vec(part(key).prop_map(parts), 0..6);
         let start = prop_oneof![9 => 0u64..0x1800, 1 => Just(u64::MAX - 8)];
         (
             (Just(key), any::<bool>(), prop_oneof![3 => Just(0u8), 1 => Just(MUST_BE_FREE), 1 => Just(MUST_BE_USABLE)]),
