@@ -472,8 +472,17 @@ fn transport_interfaces_refuse_what_is_not_advertised() {
         edit(&mut input.ctx_mut());
         bad_param(&net.call(Opcode::CREATE_TIS, input.into_inner(), 16), syndrome);
     }
-    let answer = net.call(Opcode::CREATE_TIS, CreateTisIn::zeroed().into_inner(), 16);
-    refused(&answer, Status::BAD_RES_ERR, objects::NO_SUCH_DEPENDENCY);
+    // Domain 0 needs no allocation, any other does.
+    net.must(Opcode::CREATE_TIS, CreateTisIn::zeroed().into_inner(), 16);
+    let mut input = CreateTisIn::zeroed();
+    input.ctx_mut().set_transport_domain(net.td + 1);
+    refused(&net.call(Opcode::CREATE_TIS, input.into_inner(), 16), Status::BAD_RES_ERR, objects::NO_SUCH_DEPENDENCY);
+    let mut input = net.tir(rqtn);
+    input.ctx_mut().set_transport_domain(net.td + 1);
+    refused(&net.call(Opcode::CREATE_TIR, input.into_inner(), 16), Status::BAD_RES_ERR, objects::NO_SUCH_DEPENDENCY);
+    let mut input = net.tir(rqtn);
+    input.ctx_mut().set_transport_domain(0);
+    net.must(Opcode::CREATE_TIR, input.into_inner(), 16);
 }
 
 #[test]

@@ -314,7 +314,8 @@ const OUTER_FIELDS: &[(&str, &str)] = &[
     ("ttl_hoplimit", "outer_ipv4_ttl"),
 ];
 
-/// The same of the miscellaneous parameters. The flow label of IPv6 has no capability.
+/// The same of the miscellaneous parameters. The flow label of IPv6 has no capability, and neither has
+/// the send queue, which only the sending side knows.
 const MISC_FIELDS: &[(&str, &str)] = &[
     ("outer_second_prio", "outer_second_prio"),
     ("outer_second_cfi", "outer_second_cfi"),
@@ -357,6 +358,9 @@ fn check_criteria(ctx: &Ctx<'_>, table_type: FlowTableType, enabled: u8, mask: &
         }
     }
     misc.set_outer_ipv6_flow_label(0);
+    if table_type == FlowTableType::NIC_TX {
+        misc.set_source_sqn(0);
+    }
     if rest.as_bytes().iter().any(|byte| *byte != 0) {
         return Err(refuse(syn::CRITERIA_FIELD));
     }

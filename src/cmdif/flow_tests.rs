@@ -182,7 +182,7 @@ fn a_table_stays_within_the_capabilities_of_its_type() {
         (|i| i.flow_table_context_mut().set_termination_table(1), syn::TABLE_FEATURE),
         (|i| i.flow_table_context_mut().set_table_miss_action(2), syn::MISS_ACTION),
         (|i| i.flow_table_context_mut().set_table_miss_action(3), syn::MISS_ACTION),
-        (|i| i.set_table_type(1), syn::TABLE_TYPE),
+        (|i| i.set_table_type(2), syn::TABLE_TYPE),
         (|i| i.set_table_type(4), syn::TABLE_TYPE),
         (|i| i.set_other_vport(1), common::OTHER_VPORT),
         (|i| i.set_other_eswitch(1), syn::OTHER_ESWITCH),

@@ -897,3 +897,73 @@ fn queues_may_share_a_pool_of_entries() {
     let eqe = r.s.net.rig.read(events, 64);
     assert_eq!((eqe[1], &eqe[0x39..0x3c]), (EventType::SRQ_RQ_LIMIT.0, &rmpn.to_be_bytes()[1..]));
 }
+
+#[test]
+fn tables_of_the_sending_side_let_frames_pass_or_drop_them() {
+    const TX: u32 = 1;
+    let mut r = Receiver::simple(8);
+    let counter = number(&r.s.net.must(Opcode::ALLOC_FLOW_COUNTER, vec![0; 16], 16));
+    let create = |r: &mut Receiver, level| {
+        let mut input = CreateFlowTableIn::zeroed();
+        input.set_table_type(TX);
+        input.flow_table_context_mut().set_level(level);
+        input.flow_table_context_mut().set_log_size(4);
+        r.must(Opcode::CREATE_FLOW_TABLE, input.into_inner())
+    };
+    let table = create(&mut r, 1);
+    let root = |r: &mut Receiver| {
+        let mut input = SetFlowTableRootIn::zeroed();
+        input.set_table_type(TX);
+        input.set_table_id(table);
+        r.s.net.must(Opcode::SET_FLOW_TABLE_ROOT, input.into_inner(), 16);
+    };
+    root(&mut r);
+    r.send(&frame(GROUP, 1, 60));
+    assert_eq!((r.queues().len(), r.s.frames().len()), (1, 1), "a table without an entry for a frame lets it pass");
+    let mut input = CreateFlowGroupIn::zeroed();
+    input.set_table_type(TX);
+    input.set_table_id(table);
+    input.set_match_criteria_enable(3);
+    input.match_criteria_mut().outer_headers_mut().set_ethertype(0xffff);
+    input.match_criteria_mut().misc_parameters_mut().set_source_sqn(0xff_ffff);
+    input.set_end_flow_index(9);
+    let group = r.must(Opcode::CREATE_FLOW_GROUP, input.into_inner());
+    let sqn = r.s.sqn;
+    for (index, kind, sqn, action) in [
+        (0, 2, sqn, FlowAction::DROP),
+        (1, 3, sqn + 1, FlowAction::DROP),
+        (2, 4, sqn, FlowAction::ALLOW | FlowAction::COUNT),
+        (3, 5, sqn, FlowAction::DROP | FlowAction::COUNT),
+    ] {
+        let mut input = SetFteIn::with_tail(8);
+        input.set_table_type(TX);
+        input.set_table_id(table);
+        input.set_flow_index(index);
+        let mut context = input.flow_context_mut();
+        context.set_group_id(group);
+        context.set_action(action.bits().into());
+        if action.contains(FlowAction::COUNT) {
+            context.set_flow_counter_list_size(1);
+            context.destination_mut()[..4].copy_from_slice(&counter.to_be_bytes());
+        }
+        context.match_value_mut().outer_headers_mut().set_ethertype(kind);
+        context.match_value_mut().misc_parameters_mut().set_source_sqn(sqn);
+        r.s.net.must(Opcode::SET_FLOW_TABLE_ENTRY, input.into_inner(), 16);
+    }
+    for kind in [2, 3, 4, 5] {
+        r.send(&frame(GROUP, kind, 60));
+    }
+    let kinds: Vec<u8> = r.s.frames().iter().map(|frame| frame[13]).collect();
+    assert_eq!((kinds, r.queues().len()), (vec![1, 3, 4], 2));
+    let traffic = r.s.net.rig.function.hca().objects.flow_counters.get(counter).unwrap().object.traffic;
+    assert_eq!((traffic.packets, traffic.octets), (2, 120));
+    let hca = r.s.net.rig.function.hca();
+    assert_eq!(hca.vport.counters.transmitted_eth_multicast.packets, 3, "what is dropped does not reach the vport");
+    // Only the sending side knows the queue.
+    let mut input = CreateFlowGroupIn::zeroed();
+    input.set_table_id(r.table(3, None));
+    input.set_match_criteria_enable(2);
+    input.match_criteria_mut().misc_parameters_mut().set_source_sqn(1);
+    let answer = r.s.net.call(Opcode::CREATE_FLOW_GROUP, input.into_inner(), 16);
+    assert_eq!(answer.syndrome(), super::flow::syn::CRITERIA_FIELD.0);
+}

@@ -43,7 +43,7 @@ impl Link for Tap {
 pub(super) struct Sender {
     pub net: Net,
     pub tap: Tap,
-    sqn: u32,
+    pub sqn: u32,
     pub key: u32,
     /// Blocks posted so far.
     posted: u16,

@@ -88,7 +88,9 @@ fn create_tir(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     check_tunnel(ctx, tunneled)?;
     check_merge(ctx, &context)?;
     check_hash(&context, target.kind == Kind::RqTable, tunneled)?;
-    let deps = [target, ObjRef { kind: Kind::TransportDomain, id: context.transport_domain() }];
+    // Domain 0 is the one of whoever allocates none.
+    let domain = Some(ObjRef { kind: Kind::TransportDomain, id: context.transport_domain() });
+    let deps: Vec<ObjRef> = [target].into_iter().chain(domain.filter(|domain| domain.id != 0)).collect();
     let tir = Tir { context: Tirc::new(context.as_bytes().to_vec())? };
     let tirn = ctx.hca.objects.create(ctx.uid, tir, &deps)?;
     let mut out = CreateTirOut::zeroed();

@@ -44,10 +44,9 @@ fn create_tis(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     if context.underlay_qpn() != 0 {
         return Err(refuse(syn::UNDERLAY));
     }
-    let mut deps = vec![ObjRef { kind: Kind::TransportDomain, id: context.transport_domain() }];
-    if context.pd() != 0 {
-        deps.push(ObjRef { kind: Kind::Pd, id: context.pd() });
-    }
+    let optional = [(Kind::TransportDomain, context.transport_domain()), (Kind::Pd, context.pd())];
+    let deps: Vec<ObjRef> =
+        optional.into_iter().filter(|(_, id)| *id != 0).map(|(kind, id)| ObjRef { kind, id }).collect();
     let tis = Tis { context: Tisc::new(context.as_bytes().to_vec())? };
     let tisn = ctx.hca.objects.create(ctx.uid, tis, &deps)?;
     let mut out = CreateTisOut::zeroed();

@@ -16,6 +16,7 @@ use super::receive::ReceivePath;
 use super::roce::RoceTable;
 use super::send::SendSchedule;
 use super::steering::Roots;
+use super::steering::walk::Verdict;
 use super::vport::NicVport;
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, KeyLog};
@@ -112,6 +113,8 @@ pub struct Hca {
     pub roots: Roots,
     /// Send queues that have work.
     pub sends: SendSchedule,
+    /// The way of a frame through the flow tables of the sending side.
+    pub egress: Verdict,
     /// The Ethernet frame that is on its way to receive queues.
     pub receive: ReceivePath,
     /// Receive queues in error with entries to flush.
@@ -172,6 +175,7 @@ impl Hca {
             roce: RoceTable::default(),
             roots: Roots::default(),
             sends: SendSchedule::default(),
+            egress: Verdict::default(),
             receive: ReceivePath::default(),
             flushes: FlushSchedule::default(),
             rdma: rdma::Schedule::default(),

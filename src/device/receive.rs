@@ -39,7 +39,7 @@ use crate::wire::{MAC_HEADER, VLAN_TAG};
 
 /// Bytes after which a portion of work delivers no more.
 const BYTES_PER_PORTION: usize = 256 << 10;
-/// What a look into a flow group, a piece of memory and a completion count for, in bytes.
+/// What a piece of memory and a completion count for, in bytes.
 const BYTES_PER_STEP: usize = 64;
 /// Where the VLAN tag stands in a frame.
 const TAG_AT: usize = 12;
@@ -282,15 +282,7 @@ impl Hca {
         let mut words = [0; MATCH_WORDS];
         describe(&path.frame, &layers(&path.frame, false), &mut words);
         path.verdict.walk(&self.objects, self.roots.get(FlowTableType::NIC_RX), &words);
-        *cost += path.verdict.lookups * BYTES_PER_STEP;
-        for id in &path.verdict.counters {
-            if let Some(counter) = self.objects.flow_counters.get_mut(*id) {
-                counter.object.traffic.add(path.frame.len());
-            }
-        }
-        if path.verdict.cut {
-            limited!(warn, target: "cx10::steering", "the way of a frame through the flow tables is too long");
-        }
+        *cost += path.verdict.note(&mut self.objects, path.frame.len());
         path.origin = origin;
         path.served = 0;
         path.counted = false;

@@ -449,8 +449,8 @@ impl Hca {
         let sent = match message {
             Ok(Message::Nothing) => Ok(()),
             Ok(Message::Frame) => {
-                let domain = self.domain_of(sqn);
-                self.transmit(&scratch.data, domain, &mut cost, bus, now);
+                let sender = self.sender(sqn);
+                self.transmit(&scratch.data, sender, &mut cost, bus, now);
                 Ok(())
             }
             Ok(Message::Large { mss }) => match self.send_large(sqn, mss, scratch, &mut cost, bus, now) {
@@ -486,7 +486,7 @@ impl Hca {
         let Scratch { headers, data, packet, .. } = scratch;
         let segments = Segments::new(headers, data, mss).map_err(|_| SendError::Segmentation)?;
         let Some(from) = self.objects.sqs.get(sqn).map(|entry| entry.object.packets_sent) else { return Ok(true) };
-        let domain = self.domain_of(sqn);
+        let sender = self.sender(sqn);
         let mut spent = 0;
         let mut sent = from;
         // What is read again does not count here, so that every turn gets on.
@@ -494,7 +494,7 @@ impl Hca {
             segments.build(sent, packet);
             pad(packet);
             spent += BYTES_PER_STEP + packet.len();
-            self.transmit(packet, domain, &mut spent, bus, now);
+            self.transmit(packet, sender, &mut spent, bus, now);
             sent += 1;
         }
         *cost += spent;

@@ -2,15 +2,19 @@
 //! "NIC Vport Context", fields `disable_uc_local_lb` and `disable_mc_local_lb`; kernel `vport.c`,
 //! `infiniband/hw/mlx5/main.c:mlx5_ib_enable_lb`).
 //!
-//! A frame to an address of the vport stays inside. A frame to a group goes both ways; whoever sent it does not get it
+//! What a send queue sends walks through the flow tables of the sending side first, if there are any. A frame to an
+//! address of the vport stays inside. A frame to a group goes both ways; whoever sent it does not get it
 //! back, because interfaces leave out what comes from their own transport domain. With local loopback disabled in the
 //! vport context every frame goes to the wire alone.
 
 use super::hca::Hca;
 use super::port_counters::Cast;
 use super::receive::Origin;
+use super::steering::packet::{MATCH_WORDS, describe, describe_sender};
 use crate::dma::Bus;
+use crate::prm::values::FlowTableType;
 use crate::wire::MAC_HEADER;
+use crate::wire::layers::layers;
 
 /// Bytes of a frame check sequence, which the port adds.
 const FCS: usize = 4;
@@ -18,18 +22,42 @@ const FCS: usize = 4;
 const BYTES_PER_PORTION: usize = 256 << 10;
 const FRAMES_PER_PORTION: usize = 64;
 
+/// Who sends a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// Its send queue.
+    pub sqn: u32,
+    /// The transport domain that the queue sends in.
+    pub domain: Option<u32>,
+}
+
 impl Hca {
-    /// The transport domain that a send queue sends in.
-    pub(super) fn domain_of(&self, sqn: u32) -> Option<u32> {
-        let context = &self.objects.sqs.get(sqn)?.object.context;
-        let tis = self.objects.tises.get(context.tis_num_0()).filter(|_| context.tis_lst_sz() > 0)?;
-        Some(tis.object.context.transport_domain())
+    /// What is to be known of a send queue as a sender.
+    pub(super) fn sender(&self, sqn: u32) -> Sender {
+        let context = self.objects.sqs.get(sqn).map(|entry| &entry.object.context);
+        let tisn = context.filter(|context| context.tis_lst_sz() > 0).map(|context| context.tis_num_0());
+        let tis = tisn.and_then(|tisn| self.objects.tises.get(tisn));
+        Sender { sqn, domain: tis.map(|tis| tis.object.context.transport_domain()) }
     }
 
-    /// Sends a frame of a queue in `domain`. Frames that the port cannot take are dropped and counted. What goes to
+    /// Whether the flow tables of the sending side let a frame pass. Without any they do.
+    fn may_leave(&mut self, frame: &[u8], sender: Sender, cost: &mut usize) -> bool {
+        let Some(root) = self.roots.get(FlowTableType::NIC_TX) else { return true };
+        let mut words = [0; MATCH_WORDS];
+        describe(frame, &layers(frame, false), &mut words);
+        describe_sender(sender.sqn, &mut words);
+        self.egress.walk(&self.objects, Some(root), &words);
+        *cost += self.egress.note(&mut self.objects, frame.len());
+        self.egress.passed
+    }
+
+    /// Sends a frame. Frames that the port cannot take are dropped and counted. What goes to
     /// receive queues of the function is added to `cost`; it may be under way still on return, and the next frame must
     /// wait until it is not.
-    pub fn transmit(&mut self, frame: &[u8], domain: Option<u32>, cost: &mut usize, bus: &mut Bus, now: u64) {
+    pub fn transmit(&mut self, frame: &[u8], sender: Sender, cost: &mut usize, bus: &mut Bus, now: u64) {
+        if !self.may_leave(frame, sender, cost) {
+            return;
+        }
         self.vport.counters.transmitted(frame);
         if !self.vport_is_up() {
             self.vport.env.transmit_discard_vport_down += 1;
@@ -48,7 +76,7 @@ impl Hca {
             let buffer = self.receive.buffer();
             buffer.clear();
             buffer.extend_from_slice(frame);
-            self.steer(Origin::Queue(domain), cost);
+            self.steer(Origin::Queue(sender.domain), cost);
             self.deliver(cost, bus, now);
         }
         if inside && unicast {

@@ -56,6 +56,11 @@ pub fn describe(frame: &[u8], layers: &Layers, words: &mut [u32; MATCH_WORDS]) {
     }
 }
 
+/// Adds the send queue that a frame leaves from.
+pub fn describe_sender(sqn: u32, words: &mut [u32; MATCH_WORDS]) {
+    words[MISC] |= sqn & 0xff_ffff;
+}
+
 fn network(frame: &[u8], l3: L3, at: usize, words: &mut [u32; MATCH_WORDS]) {
     let (version, class, ttl) = match l3 {
         L3::V4 => {
@@ -140,6 +145,14 @@ mod tests {
         assert_eq!((outer.udp_sport(), outer.udp_dport(), outer.l4_type(), outer.tcp_dport()), (7, 8, 2, 0));
         assert_eq!(outer.src_ipv4_src_ipv6().ipv6_layout().ipv6()[..], (1..=16).collect::<Vec<u8>>());
         assert_eq!(outer.dst_ipv4_dst_ipv6().ipv6_layout().ipv6()[..], (17..=32).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn the_sender_is_a_parameter_of_its_own() {
+        let mut words = [0; MATCH_WORDS];
+        describe_sender(0x12_3456, &mut words);
+        let p = FteMatchParam::new(words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>()).unwrap();
+        assert_eq!(p.misc_parameters().source_sqn(), 0x12_3456);
     }
 
     #[test]

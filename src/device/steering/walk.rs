@@ -11,6 +11,7 @@
 use super::packet::MATCH_WORDS;
 use super::{Destination, FlowTable};
 use crate::device::objects::Objects;
+use crate::log_limit::limited;
 use crate::prm::values::FlowAction;
 
 /// Tables that a walk visits at most.
@@ -21,6 +22,9 @@ pub const MAX_LOOKUPS: usize = 4096;
 pub const MAX_TARGETS: usize = 256;
 /// Counters that count a frame at most.
 pub const MAX_COUNTERS: usize = 1024;
+
+/// What a look into a group and a counter count for in a portion of work, in bytes.
+const BYTES_PER_STEP: usize = 64;
 
 /// An interface that gets the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,19 @@ impl Verdict {
                 self.visit(objects, &table.object, tag, packet);
             }
         }
+    }
+
+    /// Counts a frame of `len` bytes in the counters on its way, and answers what the walk cost, in bytes.
+    pub fn note(&self, objects: &mut Objects, len: usize) -> usize {
+        for id in &self.counters {
+            if let Some(counter) = objects.flow_counters.get_mut(*id) {
+                counter.object.traffic.add(len);
+            }
+        }
+        if self.cut {
+            limited!(warn, target: "cx10::steering", "the way of a frame through the flow tables is too long");
+        }
+        (self.lookups + self.counters.len()) * BYTES_PER_STEP
     }
 
     fn visit(&mut self, objects: &Objects, table: &FlowTable, tag: u32, packet: &[u32; MATCH_WORDS]) {
