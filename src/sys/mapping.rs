@@ -420,11 +420,41 @@ fn word_before(end: usize, len: usize) -> usize {
     if len == 0 { 0 } else { word_at(end, len) }
 }
 
+/// How `len` bytes from `at` on fall apart: what comes before the first address that is a multiple of eight, whole words,
+/// and the rest.
+#[inline]
+fn parts(at: *mut u8, len: usize) -> (usize, usize) {
+    let head = (at as usize).wrapping_neg() % 8;
+    let head = head.min(len);
+    (head, (len - head) & !7)
+}
+
 /// Loads `dst.len()` bytes in naturally aligned words.
 ///
 /// # Safety
 /// `at` points to that many mapped bytes.
+#[inline]
 unsafe fn load_words(at: *mut u8, dst: &mut [u8]) {
+    let (head, body) = parts(at, dst.len());
+    let (head, rest) = dst.split_at_mut(head);
+    let (body, tail) = rest.split_at_mut(body);
+    // SAFETY: the three parts follow each other and are mapped; the second begins at a multiple of eight.
+    unsafe {
+        load_odd(at, head);
+        let at = at.add(head.len());
+        for (i, word) in body.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&AtomicU64::from_ptr(at.add(8 * i).cast()).load(Ordering::Relaxed).to_ne_bytes());
+        }
+        load_odd(at.add(body.len()), tail);
+    }
+}
+
+/// Loads fewer than eight bytes in naturally aligned words.
+///
+/// # Safety
+/// As for [`load_words`].
+#[inline]
+unsafe fn load_odd(at: *mut u8, dst: &mut [u8]) {
     let mut done = 0;
     while done < dst.len() {
         // SAFETY: `done < dst.len()` bytes are mapped from `at` on.
@@ -434,7 +464,6 @@ unsafe fn load_words(at: *mut u8, dst: &mut [u8]) {
         // SAFETY: `word_at` chose a size that fits and to which `from` is aligned.
         unsafe {
             match step {
-                8 => to.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
                 4 => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
                 2 => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Ordering::Relaxed).to_ne_bytes()),
                 _ => to[0] = AtomicU8::from_ptr(from).load(Ordering::Relaxed),
@@ -448,7 +477,28 @@ unsafe fn load_words(at: *mut u8, dst: &mut [u8]) {
 ///
 /// # Safety
 /// `at` points to `src.len()` bytes mapped for writing.
+#[inline]
 unsafe fn store_words(at: *mut u8, src: &[u8]) {
+    let (head, body) = parts(at, src.len());
+    let (head, rest) = src.split_at(head);
+    let (body, tail) = rest.split_at(body);
+    // SAFETY: the three parts follow each other and are mapped for writing; the second begins at a multiple of eight.
+    unsafe {
+        store_odd(at, head);
+        let at = at.add(head.len());
+        for (i, word) in body.chunks_exact(8).enumerate() {
+            AtomicU64::from_ptr(at.add(8 * i).cast()).store(u64::from_ne_bytes(array(word)), Ordering::Relaxed);
+        }
+        store_odd(at.add(body.len()), tail);
+    }
+}
+
+/// Stores fewer than eight bytes in naturally aligned words, lowest address first.
+///
+/// # Safety
+/// As for [`store_words`].
+#[inline]
+unsafe fn store_odd(at: *mut u8, src: &[u8]) {
     let mut done = 0;
     while done < src.len() {
         // SAFETY: `done < src.len()` bytes are mapped from `at` on.
@@ -458,7 +508,6 @@ unsafe fn store_words(at: *mut u8, src: &[u8]) {
         // SAFETY: `word_at` chose a size that fits and to which `to` is aligned.
         unsafe {
             match step {
-                8 => AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(array(from)), Ordering::Relaxed),
                 4 => AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes(array(from)), Ordering::Relaxed),
                 2 => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes(array(from)), Ordering::Relaxed),
                 _ => AtomicU8::from_ptr(to).store(from[0], Ordering::Relaxed),
