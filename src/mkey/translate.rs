@@ -183,6 +183,35 @@ pub fn resolve<'a>(objects: &'a Objects, space: &KeySpace, request: &Request) ->
     Ok(walk)
 }
 
+/// The piece that a request lies in, if it is only one and behind a single key: that takes no walk.
+#[inline]
+pub fn direct(objects: &Objects, space: &KeySpace, request: &Request) -> Result<Option<Piece>, KeyError> {
+    let Request { key, va, len, access, .. } = *request;
+    if len == 0 {
+        return Ok(None);
+    }
+    let target = target(objects, space, request, (key, va, len, access))?;
+    match target {
+        Target::Key(key) if key.context.mode.is_indirect() => Ok(None),
+        _ => match step(objects, space, access, &Frame { target, va, left: len })? {
+            Step::Piece(piece) if piece.len == len => Ok(Some(piece)),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Whether a request passes the checks of its key, without a look at what is behind it.
+pub fn allowed(objects: &Objects, space: &KeySpace, request: &Request) -> Result<(), KeyError> {
+    let Request { key, va, len, access, .. } = *request;
+    if len == 0 {
+        return Ok(());
+    }
+    match target(objects, space, request, (key, va, len, access))? {
+        Target::Key(key) if key.context.mode.is_indirect() && space.max_indirection == 0 => Err(KeyError::TooDeep),
+        _ => Ok(()),
+    }
+}
+
 /// Resolves a request into all its pieces, for accesses that must not happen in part. `None` of them are kept when the
 /// request has more than `max`.
 pub fn collect(
@@ -228,20 +257,105 @@ pub struct Walk<'a> {
     failed: bool,
 }
 
+/// Finds what a key leads to, and checks an access to it.
+fn target<'a>(
+    objects: &'a Objects,
+    space: &KeySpace,
+    request: &Request,
+    (key, va, len, access): (u32, u64, u64, Access),
+) -> Result<Target<'a>, KeyError> {
+    match Reserved::find(key) {
+        Some(Reserved::Null) if space.null => return Ok(Target::Nowhere),
+        Some(Reserved::DumpFill) if space.dump_fill => return Ok(Target::Nowhere),
+        Some(Reserved::Lkey) if request.reserved_lkey => {
+            va.checked_add(len - 1).ok_or(KeyError::Bounds)?;
+            return Ok(Target::Dma);
+        }
+        _ => {}
+    }
+    let entry = MemoryKey::table(objects).get(key >> 8).ok_or(KeyError::NoSuchKey)?;
+    if entry.object.context.variant != key as u8 {
+        return Err(KeyError::WrongVariant);
+    }
+    check(&entry.object.context, va, len, access, request)?;
+    Ok(Target::Key(&entry.object))
+}
+
+/// The next piece of a frame, or the next level down as an entry of a child key. What is done to pages is `access`.
+#[inline]
+fn step(objects: &Objects, space: &KeySpace, access: Access, frame: &Frame<'_>) -> Result<Step, KeyError> {
+    let Frame { target, va, left } = *frame;
+    let piece = |place, room: u64, order| Step::Piece(Piece { place, len: left.min(room), order });
+    let key = match target {
+        Target::Nowhere => return Ok(piece(Place::Nowhere, left, KeyOrder::default())),
+        Target::Dma => return Ok(piece(Place::Memory(Iova(va)), left, space.reserved_order)),
+        Target::Key(key) => key,
+    };
+    let context = &key.context;
+    let order = context.order();
+    let shift = context.log_page_size;
+    match &key.list {
+        Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
+        Translations::None => Err(KeyError::NotPresent),
+        Translations::Mtt(pages) => {
+            let run = pages.run(index(context, va)?);
+            let (page, rest) = run.split_first().ok_or(KeyError::NotPresent)?;
+            let needed = access.page_rights();
+            match page & (MTT_READ | MTT_WRITE) {
+                0 => return Err(KeyError::NotPresent),
+                have if have & needed != needed => return Err(KeyError::PageRights),
+                _ => {}
+            }
+            let (within, mut room) = in_page(va, shift);
+            let size = within + room;
+            // A page that does not fit the page size, which a work request may have changed, begins where one would.
+            let start = |page: u64| page & !((size - 1) | 0xfff);
+            let first = start(*page);
+            // Pages that follow each other in memory are one piece.
+            let mut end = first.checked_add(size);
+            for page in rest.iter().take(MERGED) {
+                let follows = page & needed == needed && end == Some(start(*page));
+                if room >= left || !follows {
+                    break;
+                }
+                room = room.saturating_add(size);
+                end = start(*page).checked_add(size);
+            }
+            Ok(piece(Place::Memory(Iova(first | within)), room, order))
+        }
+        Translations::Ksm(list) => {
+            let ksm = entry(list, context, va)?;
+            if ksm == Ksm::default() {
+                return Err(KeyError::NotPresent);
+            }
+            let (within, room) = in_page(va, shift);
+            let va = ksm.va.checked_add(within).ok_or(KeyError::Bounds)?;
+            Ok(Step::Down { key: ksm.key, va, len: left.min(room) })
+        }
+        Translations::Klm(list) => {
+            let at = va.wrapping_sub(base(context));
+            let found = list.find(at).ok_or(KeyError::NotPresent)?;
+            let va = found.va.ok_or(KeyError::Bounds)?;
+            Ok(Step::Down { key: found.key, va, len: left.min(found.room) })
+        }
+        Translations::Umem { umem, offset } => {
+            let umem = &Umem::table(objects).get(*umem).ok_or(KeyError::NotPresent)?.object;
+            let at = offset.checked_add(va.wrapping_sub(base(context))).ok_or(KeyError::Bounds)?;
+            let (iova, room) = umem.locate(at).ok_or(KeyError::Bounds)?;
+            Ok(piece(Place::Memory(iova), room, order))
+        }
+        Translations::DeviceMemory { start } => {
+            let at = start.checked_add(va).ok_or(KeyError::Bounds)?;
+            Ok(piece(Place::Device(at), left, order))
+        }
+    }
+}
+
 impl<'a> Walk<'a> {
     /// Checks an access to a key and makes it the innermost level.
     fn enter(&mut self, key: u32, va: u64, len: u64, access: Access) -> Result<(), KeyError> {
-        let target = match Reserved::find(key) {
-            Some(Reserved::Null) if self.space.null => Target::Nowhere,
-            Some(Reserved::DumpFill) if self.space.dump_fill => Target::Nowhere,
-            Some(Reserved::Lkey) if self.request.reserved_lkey => {
-                va.checked_add(len - 1).ok_or(KeyError::Bounds)?;
-                Target::Dma
-            }
-            _ => Target::Key(self.look_up(key)?),
-        };
+        let target = target(self.objects, &self.space, &self.request, (key, va, len, access))?;
         if let Target::Key(key) = target {
-            check(&key.context, va, len, access, &self.request)?;
             let levels = self.depth as u32 + 1;
             if key.context.mode.is_indirect() && levels > self.space.max_indirection {
                 return Err(KeyError::TooDeep);
@@ -252,97 +366,21 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn look_up(&self, key: u32) -> Result<&'a MemoryKey, KeyError> {
-        let entry = MemoryKey::table(self.objects).get(key >> 8).ok_or(KeyError::NoSuchKey)?;
-        if entry.object.context.variant != key as u8 {
-            return Err(KeyError::WrongVariant);
-        }
-        Ok(&entry.object)
-    }
-
-    /// The next piece, or the next level down as an entry of a child key.
-    fn step(&mut self, frame: Frame<'a>) -> Result<Step, KeyError> {
-        let Frame { target, va, left } = frame;
-        let piece = |place, room: u64, order| Step::Piece(Piece { place, len: left.min(room), order });
-        let key = match target {
-            Target::Nowhere => return Ok(piece(Place::Nowhere, left, KeyOrder::default())),
-            Target::Dma => return Ok(piece(Place::Memory(Iova(va)), left, self.space.reserved_order)),
-            Target::Key(key) => key,
-        };
-        let context = &key.context;
-        let order = context.order();
-        let shift = context.log_page_size;
-        match &key.list {
-            Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
-            Translations::None => Err(KeyError::NotPresent),
-            Translations::Mtt(pages) => {
-                let run = pages.run(index(context, va)?);
-                let (page, rest) = run.split_first().ok_or(KeyError::NotPresent)?;
-                let needed = self.request.access.page_rights();
-                match page & (MTT_READ | MTT_WRITE) {
-                    0 => return Err(KeyError::NotPresent),
-                    have if have & needed != needed => return Err(KeyError::PageRights),
-                    _ => {}
-                }
-                let (within, mut room) = in_page(va, shift);
-                let size = within + room;
-                // A page that does not fit the page size, which a work request may have changed, begins where one would.
-                let start = |page: u64| page & !((size - 1) | 0xfff);
-                let first = start(*page);
-                // Pages that follow each other in memory are one piece.
-                let mut end = first.checked_add(size);
-                for page in rest.iter().take(MERGED) {
-                    let follows = page & needed == needed && end == Some(start(*page));
-                    if room >= left || !follows {
-                        break;
-                    }
-                    room = room.saturating_add(size);
-                    end = start(*page).checked_add(size);
-                }
-                Ok(piece(Place::Memory(Iova(first | within)), room, order))
-            }
-            Translations::Ksm(list) => {
-                let ksm = entry(list, context, va)?;
-                if ksm == Ksm::default() {
-                    return Err(KeyError::NotPresent);
-                }
-                let (within, room) = in_page(va, shift);
-                let va = ksm.va.checked_add(within).ok_or(KeyError::Bounds)?;
-                Ok(Step::Down { key: ksm.key, va, len: left.min(room) })
-            }
-            Translations::Klm(list) => {
-                let at = va.wrapping_sub(base(context));
-                let found = list.find(at).ok_or(KeyError::NotPresent)?;
-                let va = found.va.ok_or(KeyError::Bounds)?;
-                Ok(Step::Down { key: found.key, va, len: left.min(found.room) })
-            }
-            Translations::Umem { umem, offset } => {
-                let umem = &Umem::table(self.objects).get(*umem).ok_or(KeyError::NotPresent)?.object;
-                let at = offset.checked_add(va.wrapping_sub(base(context))).ok_or(KeyError::Bounds)?;
-                let (iova, room) = umem.locate(at).ok_or(KeyError::Bounds)?;
-                Ok(piece(Place::Memory(iova), room, order))
-            }
-            Translations::DeviceMemory { start } => {
-                let at = start.checked_add(va).ok_or(KeyError::Bounds)?;
-                Ok(piece(Place::Device(at), left, order))
-            }
-        }
-    }
-
     fn advance(&mut self) -> Result<Option<Piece>, KeyError> {
         loop {
             let Some(innermost) = self.depth.checked_sub(1) else { return Ok(None) };
-            let Some(frame) = self.frames[innermost] else { return Ok(None) };
+            let Some(frame) = &self.frames[innermost] else { return Ok(None) };
             if frame.left == 0 {
                 self.depth = innermost;
                 continue;
             }
-            let step = self.step(frame)?;
+            let step = step(self.objects, &self.space, self.request.access, frame)?;
+            let left = frame.left;
             let taken = match step {
                 Step::Piece(piece) => piece.len,
                 Step::Down { len, .. } => len,
             };
-            debug_assert!(taken > 0 && taken <= frame.left, "a step that goes nowhere or too far");
+            debug_assert!(taken > 0 && taken <= left, "a step that goes nowhere or too far");
             if let Some(frame) = &mut self.frames[innermost] {
                 frame.left -= taken;
                 // The last byte of the address space may be the last byte of the frame.

@@ -189,10 +189,10 @@ impl Portion<'_> {
         let entry = entry.ok_or(MoveError::Target(MemoryError::Gone))?;
         let (bytes, at) = entry.data();
         let (offset, len) = (u64::from(offset), u64::from(packet.len));
-        let target = Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset, len);
+        let mut target = Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset, len);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
         self.spent += packet.len as usize;
-        memory.put(packet, target, StoreClass::Payload)
+        memory.put(packet, &mut target, StoreClass::Payload)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::device::objects::Objects;
 use crate::device::qp::QueuePair;
 use crate::dma::bus::{BusError, CopyError};
 use crate::dma::{Bus, Load, LoadClass, Store, StoreClass, Stream};
-use crate::mkey::translate::{Access, KeyError, KeySpace, Piece, Place, Request, Walk, resolve};
+use crate::mkey::translate::{Access, KeyError, KeySpace, Piece, Place, Request, Walk, allowed, direct, resolve};
 use crate::prm::wqe::DataSeg;
 
 /// Why memory cannot be read or written.
@@ -63,12 +63,16 @@ pub struct Reach<'a> {
     keys: Keys<'a>,
     who: Who,
     access: Access,
+    /// The key and the address in it, if that is all.
+    to: Option<(u32, u64)>,
     /// Segments that are not walked to yet, and where they begin in their entry.
     segments: &'a [u8],
     at: usize,
     /// Bytes to leave out before the first one.
     skip: u64,
     left: u64,
+    /// What is next, if it is in one piece.
+    direct: Option<Piece>,
     walk: Option<Walk<'a>>,
 }
 
@@ -87,13 +91,28 @@ impl<'a> Reach<'a> {
         len: u64,
     ) -> Reach<'a> {
         let segments = entry.get(at..).unwrap_or_default();
-        Reach { keys, who, access, segments, at, skip: offset, left: len, walk: None }
+        Reach { keys, who, access, to: None, segments, at, skip: offset, left: len, direct: None, walk: None }
     }
 
     /// `len` bytes at `va` of a key.
-    pub fn key(keys: Keys<'a>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Result<Reach<'a>, KeyError> {
-        let walk = resolve(keys.objects, keys.space, &who.request(key, va, len, access))?;
-        Ok(Reach { keys, who, access, segments: &[], at: 0, skip: 0, left: len, walk: Some(walk) })
+    pub fn key(keys: Keys<'a>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Reach<'a> {
+        let to = Some((key, va));
+        Reach { keys, who, access, to, segments: &[], at: 0, skip: 0, left: len, direct: None, walk: None }
+    }
+
+    /// Whether `len` bytes at `va` of a key may be accessed so, as far as the key itself tells.
+    pub fn check_key(keys: Keys<'_>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Result<(), KeyError> {
+        allowed(keys.objects, keys.space, &who.request(key, va, len, access))
+    }
+
+    fn enter(&mut self, key: u32, va: u64, len: u64) -> Result<(), KeyError> {
+        let Keys { objects, space } = self.keys;
+        let request = self.who.request(key, va, len, self.access);
+        self.direct = direct(objects, space, &request)?;
+        if self.direct.is_none() {
+            self.walk = Some(resolve(objects, space, &request)?);
+        }
+        Ok(())
     }
 
     /// The next part, or `None` after the last.
@@ -103,6 +122,10 @@ impl<'a> Reach<'a> {
             if self.left == 0 {
                 return Ok(None);
             }
+            if let Some(piece) = self.direct.take() {
+                self.left -= piece.len.min(self.left);
+                return Ok(Some(Part::Piece(piece)));
+            }
             if let Some(walk) = &mut self.walk {
                 if let Some(piece) = walk.next() {
                     let piece = piece?;
@@ -110,6 +133,10 @@ impl<'a> Reach<'a> {
                     return Ok(Some(Part::Piece(piece)));
                 }
                 self.walk = None;
+            }
+            if let Some((key, va)) = self.to.take() {
+                self.enter(key, va, self.left)?;
+                continue;
             }
             if let Some(part) = self.segment()? {
                 return Ok(Some(part));
@@ -150,7 +177,7 @@ impl<'a> Reach<'a> {
         let va = va.checked_add(self.skip).ok_or(KeyError::Bounds)?;
         let len = (len - self.skip).min(self.left);
         self.skip = 0;
-        self.walk = Some(resolve(self.keys.objects, self.keys.space, &self.who.request(key, va, len, self.access))?);
+        self.enter(key, va, len)?;
         Ok(None)
     }
 
@@ -161,7 +188,7 @@ impl<'a> Reach<'a> {
 }
 
 /// Checks that the bytes of `reach` can be read, and makes a payload of them: the parts if they are few, else `many`.
-pub fn payload(mut reach: Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Payload, MemoryError> {
+pub fn payload(reach: &mut Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Payload, MemoryError> {
     let mut parts = [None; MAX_PARTS];
     let mut count = 0;
     while let Some(part) = reach.next()? {
@@ -181,10 +208,10 @@ pub fn payload(mut reach: Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Pay
     })
 }
 
-/// Where payload comes from: a walk, the parts of a packet, or bytes.
-enum Source<'a> {
-    Reach(Reach<'a>),
-    Parts(std::array::IntoIter<Option<Part>, MAX_PARTS>),
+/// Where payload comes from: a walk, which lies elsewhere, the parts of a packet, or bytes.
+enum Source<'r, 'a> {
+    Reach(&'r mut Reach<'a>),
+    Parts(std::slice::Iter<'a, Option<Part>>),
     Bytes(&'a [u8]),
     None,
 }
@@ -220,13 +247,13 @@ impl Chunk<'_> {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> Source<'_, 'a> {
     /// The next chunk; `entry` is what inline parts are in.
     fn next(&mut self, entry: Option<&'a SendEntry>) -> Result<Option<Chunk<'a>>, MemoryError> {
         let part = match self {
             Source::None => return Ok(None),
             Source::Bytes(bytes) => return Ok(Some(std::mem::take(bytes)).filter(|b| !b.is_empty()).map(Chunk::Bytes)),
-            Source::Parts(parts) => parts.next().flatten(),
+            Source::Parts(parts) => parts.next().copied().flatten(),
             Source::Reach(reach) => reach.next()?,
         };
         Ok(match part {
@@ -263,7 +290,12 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    fn source(&self, packet: &'a Packet) -> Result<(Source<'a>, Option<&'a SendEntry>), MemoryError> {
+    /// Where the payload of a packet comes from, and the entry that it may be in. `walk` is the place for a walk.
+    fn source<'r>(
+        &self,
+        packet: &'a Packet,
+        walk: &'r mut Option<Reach<'a>>,
+    ) -> Result<(Source<'r, 'a>, Option<&'a SendEntry>), MemoryError> {
         let keys = self.keys;
         let sender = || keys.objects.qps.get(packet.head.source).map(|entry| &entry.object);
         let entry = |sender: Option<&'a QueuePair>| sender.and_then(|qp| qp.flow.requester.entry.as_deref());
@@ -273,7 +305,7 @@ impl<'a> Memory<'a> {
             Payload::Short { bytes } => (Source::Bytes(bytes.get(..packet.len as usize).unwrap_or(bytes)), None),
             Payload::Parts { parts } => {
                 let inline = parts.iter().any(|part| matches!(part, Some(Part::Inline { .. })));
-                (Source::Parts((*parts).into_iter()), if inline { entry(sender()) } else { None })
+                (Source::Parts(parts.iter()), if inline { entry(sender()) } else { None })
             }
             Payload::Entry { offset } => {
                 let sender = sender().ok_or(MemoryError::Gone)?;
@@ -282,20 +314,21 @@ impl<'a> Memory<'a> {
                 let (bytes, at) = send.data();
                 let offset = u64::from(*offset);
                 let reach = Reach::list(keys, who, Access::LocalRead, bytes, at, offset, packet.len.into());
-                (Source::Reach(reach), Some(send))
+                (Source::Reach(walk.insert(reach)), Some(send))
             }
             Payload::Key { key, va, pd } => {
                 let sender = sender().ok_or(MemoryError::Gone)?;
                 let who = Who { pd: *pd, ..sender.flow.settings.who(packet.head.source) };
-                let reach = Reach::key(keys, who, Access::RemoteRead, *key, *va, packet.len.into())?;
-                (Source::Reach(reach), None)
+                let reach = Reach::key(keys, who, Access::RemoteRead, *key, *va, packet.len.into());
+                (Source::Reach(walk.insert(reach)), None)
             }
         })
     }
 
     /// Moves the payload of `packet` to `target`, which has room for it.
-    pub fn put(&mut self, packet: &'a Packet, mut target: Reach<'_>, class: StoreClass) -> Result<(), MoveError> {
-        let (mut source, entry) = self.source(packet).map_err(MoveError::Source)?;
+    pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<(), MoveError> {
+        let mut walk = None;
+        let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
         let (from, to) = (Stream::Qp(packet.head.source), Stream::Qp(target.who.qpn));
         let mut chunk = Chunk::Bytes(&[]);
         while let Some(part) = target.next().map_err(MoveError::Target)? {
@@ -392,7 +425,8 @@ impl<'a> Memory<'a> {
     /// Gives a packet bytes of its own, because it has to wait or to leave.
     pub fn hold(&mut self, packet: &'a Packet) -> Result<Packet, MemoryError> {
         let mut bytes = Vec::with_capacity(packet.len as usize);
-        let (mut source, entry) = self.source(packet)?;
+        let mut walk = None;
+        let (mut source, entry) = self.source(packet, &mut walk)?;
         let stream = Stream::Qp(packet.head.source);
         while let Some(chunk) = source.next(entry)? {
             match chunk {

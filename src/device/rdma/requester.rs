@@ -319,8 +319,9 @@ impl Portion<'_> {
         } else {
             let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
             let (bytes, at) = entry.data();
-            let reach = Reach::list(keys, settings.who(qpn), Access::LocalRead, bytes, at, offset.into(), count.into());
-            payload(reach, Payload::Entry { offset }, self.bus)
+            let mut reach =
+                Reach::list(keys, settings.who(qpn), Access::LocalRead, bytes, at, offset.into(), count.into());
+            payload(&mut reach, Payload::Entry { offset }, self.bus)
         };
         let payload = match payload {
             Ok(payload) => payload,
@@ -698,9 +699,9 @@ impl Portion<'_> {
         let (bytes, at) = entry.data();
         let who = qp.flow.settings.who(qpn);
         let len = u64::from(packet.len);
-        let target = Reach::list(keys, who, Access::LocalWrite, bytes, at, started.received.into(), len);
+        let mut target = Reach::list(keys, who, Access::LocalWrite, bytes, at, started.received.into(), len);
         let mut memory = super::memory::Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, target, class).map_err(|error| match error {
+        memory.put(packet, &mut target, class).map_err(|error| match error {
             super::memory::MoveError::Source(error) | super::memory::MoveError::Target(error) => protection(error),
         })
     }

@@ -224,8 +224,8 @@ impl Portion<'_> {
         Remote { va, key, len }: Remote,
     ) -> Result<(), Refusal> {
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
-        let reach = Reach::key(keys, settings.who(qpn), access, key, va, len.into());
-        reach.map(|_| ()).map_err(|error| Refusal::Access(error.into()))
+        let allowed = Reach::check_key(keys, settings.who(qpn), access, key, va, len.into());
+        allowed.map_err(|error| Refusal::Access(error.into()))
     }
 
     fn put_key(&mut self, qpn: u32, settings: &Settings, packet: &Packet, key: u32, va: u64) -> Result<(), Refusal> {
@@ -233,10 +233,9 @@ impl Portion<'_> {
             return Ok(());
         }
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
-        let target = Reach::key(keys, settings.who(qpn), Access::RemoteWrite, key, va, packet.len.into())
-            .map_err(|error| Refusal::Access(error.into()))?;
+        let mut target = Reach::key(keys, settings.who(qpn), Access::RemoteWrite, key, va, packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, target, StoreClass::Payload).map_err(|error| match error {
+        memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(error) => Refusal::Access(error),
         })
@@ -252,9 +251,10 @@ impl Portion<'_> {
         let entry = keys.objects.qps.get(qpn).and_then(|entry| entry.object.flow.responder.entry.as_deref());
         let entry = entry.ok_or(gone)?;
         let (bytes, at) = entry.data();
-        let target = Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset.into(), packet.len.into());
+        let mut target =
+            Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset.into(), packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, target, StoreClass::Payload).map_err(|error| match error {
+        memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(MemoryError::Short) => Refusal::TooLong,
             MoveError::Target(error) => Refusal::Operation(error),
@@ -465,9 +465,10 @@ impl Portion<'_> {
         let who = settings.who(qpn);
         let data = match count {
             0 => Ok(Payload::None),
-            _ => Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into())
-                .map_err(MemoryError::from)
-                .and_then(|reach| payload(reach, Payload::Key { key: remote.key, va, pd: settings.pd }, self.bus)),
+            _ => {
+                let mut reach = Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into());
+                payload(&mut reach, Payload::Key { key: remote.key, va, pd: settings.pd }, self.bus)
+            }
         };
         let data = match data {
             Ok(data) => data,
@@ -519,7 +520,7 @@ impl Portion<'_> {
     fn do_atomic(&mut self, qpn: u32, settings: &Settings, resource: &Resource) -> Result<u64, MemoryError> {
         let Remote { va, key, len } = resource.remote;
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
-        let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into())?;
+        let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into());
         let Some(super::packet::Part::Piece(piece)) = reach.next()? else { return Err(MemoryError::Gone) };
         if piece.len != 8 {
             // Eight bytes in two places cannot change as one.

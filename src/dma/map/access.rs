@@ -72,8 +72,10 @@ impl MemoryMap {
         const TAIL: u64 = 8;
         let source = self.span(from, len, Way::Load).map_err(CopyRefused::Source)?;
         let target = self.span(to, len, Way::Store).map_err(CopyRefused::Target)?;
-        if len <= 16 {
-            return self.copy_words::<16>(from, to, len as usize);
+        if let (Span::Whole(source, offset), Span::Whole(target, target_offset), 8) = (source, target, len) {
+            let mut word = [0; 8];
+            source.read(offset, &mut word).map_err(|error| CopyRefused::Source(refused(error, from)))?;
+            return target.write_release(target_offset, &word).map_err(|error| CopyRefused::Target(refused(error, to)));
         }
         if len < BULK as u64 {
             return self.copy_words::<BULK>(from, to, len as usize);
