@@ -84,47 +84,47 @@ def the_path_mtu_is_4096():
 
 @check
 def send_carries_all_sizes_reliably():
-    return variants("ib_send_bw", ["-c", "RC"], sizes=ALL_SIZES, iterations=20)
+    return variants("ib_send_bw", ["-c", "RC"], sizes=ALL_SIZES, iterations=10)
 
 
 @check
 def send_carries_all_sizes_reliably_one_at_a_time():
-    return variants("ib_send_lat", ["-c", "RC"], sizes=ALL_SIZES, iterations=10)
+    return variants("ib_send_lat", ["-c", "RC"], sizes=ALL_SIZES, iterations=5)
 
 
 @check
 def send_carries_all_sizes_unreliably():
-    told = variants("ib_send_bw", ["-c", "UC"], sizes=ALL_SIZES, iterations=20)
-    return told + "; " + variants("ib_send_lat", ["-c", "UC"], sizes=ALL_SIZES, iterations=10)
+    told = variants("ib_send_bw", ["-c", "UC"], sizes=ALL_SIZES, iterations=10)
+    return told + "; " + variants("ib_send_lat", ["-c", "UC"], sizes=ALL_SIZES, iterations=5)
 
 
 @check
 def datagrams_carry_all_sizes():
     sizes = [size for size in ALL_SIZES if size <= 4096]
-    told = variants("ib_send_bw", ["-c", "UD"], sizes=sizes, iterations=50)
-    return told + "; " + variants("ib_send_lat", ["-c", "UD"], sizes=sizes, iterations=20)
+    told = variants("ib_send_bw", ["-c", "UD"], sizes=sizes, iterations=20)
+    return told + "; " + variants("ib_send_lat", ["-c", "UD"], sizes=sizes, iterations=10)
 
 
 @check
 def write_carries_all_sizes_reliably():
-    return variants("ib_write_bw", ["-c", "RC"], sizes=ALL_SIZES, iterations=20)
+    return variants("ib_write_bw", ["-c", "RC"], sizes=ALL_SIZES, iterations=10)
 
 
 @check
 def write_shows_the_last_byte_last():
-    return variants("ib_write_lat", ["-c", "RC"], sizes=ALL_SIZES, iterations=10)
+    return variants("ib_write_lat", ["-c", "RC"], sizes=ALL_SIZES, iterations=5)
 
 
 @check
 def write_carries_all_sizes_unreliably():
-    told = variants("ib_write_bw", ["-c", "UC"], sizes=ALL_SIZES, iterations=20)
-    return told + "; " + variants("ib_write_lat", ["-c", "UC"], sizes=ALL_SIZES, iterations=10)
+    told = variants("ib_write_bw", ["-c", "UC"], sizes=ALL_SIZES, iterations=10)
+    return told + "; " + variants("ib_write_lat", ["-c", "UC"], sizes=ALL_SIZES, iterations=5)
 
 
 @check
 def read_carries_all_sizes():
-    told = variants("ib_read_bw", [], sizes=ALL_SIZES, iterations=20)
-    return told + "; " + variants("ib_read_lat", [], sizes=ALL_SIZES, iterations=10)
+    told = variants("ib_read_bw", [], sizes=ALL_SIZES, iterations=10)
+    return told + "; " + variants("ib_read_lat", [], sizes=ALL_SIZES, iterations=5)
 
 
 @check
@@ -224,8 +224,8 @@ def lists_of_requests_ring_one_doorbell():
 @check
 def every_path_mtu_carries_a_message_of_many_packets():
     lists = [["-m", mtu] for mtu in (256, 512, 1024, 2048, 4096)]
-    told = variants("ib_send_bw", *lists, sizes=[65536], iterations=20)
-    return told + "; " + variants("ib_read_bw", *lists[:2], sizes=[65536], iterations=20)
+    told = variants("ib_send_bw", *lists, sizes=[65536], iterations=10)
+    return told + "; " + variants("ib_read_bw", *lists[:2], sizes=[65536], iterations=10)
 
 
 @check
