@@ -131,6 +131,9 @@ fn create_qp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let qp = QueuePair::new(stored, service, buffer, record, umems);
     let deps = qp.deps(&qp.context);
     let qpn = ctx.hca.objects.create(ctx.uid, qp, &deps)?;
+    if service == Service::Qp1 {
+        ctx.hca.rdma.general = Some(qpn);
+    }
     let mut out = CreateQpOut::zeroed();
     out.set_qpn(qpn);
     Ok(out.into_inner())
@@ -143,6 +146,9 @@ fn destroy_qp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     }
     let qp = ctx.hca.objects.destroy::<QueuePair>(ctx.uid, qpn)?;
     ctx.hca.forget_qp_timer(qpn, qp.flow.timer);
+    if qp.service() == Service::Qp1 {
+        ctx.hca.rdma.general = None;
+    }
     done()
 }
 
@@ -214,7 +220,8 @@ fn enter(ctx: &mut Ctx<'_>, qpn: u32, state: State, context: Qpc<Vec<u8>>) -> Re
             let timer = qp.flow.timer.take();
             ctx.hca.forget_qp_timer(qpn, timer);
         }
-        (State::Rst | State::Err, State::Err) => {}
+        (State::Rst, State::Err) => {}
+        (State::Err, State::Err) => ctx.hca.look_at_receives(qpn),
         (_, State::Err) => ctx.hca.qp_in_error(qpn),
         (_, State::Rts) => ctx.hca.schedule_qp(qpn),
         _ => {}

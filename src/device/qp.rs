@@ -473,7 +473,10 @@ impl QueuePair {
                 requester.retries = settings.retries;
                 requester.rnr_retries = settings.rnr_retries;
             }
-            (State::SqErr, State::Rts) => requester.stopped = false,
+            (State::SqErr, State::Rts) => {
+                requester.stopped = false;
+                requester.flush_until = (requester.posted != requester.next).then_some(requester.posted);
+            }
             _ => {}
         }
     }

@@ -123,7 +123,7 @@ impl From<MemoryError> for ReceiveError {
         match error {
             MemoryError::Short => ReceiveError::Length,
             MemoryError::Key(_) => ReceiveError::Key,
-            MemoryError::Bus(_) | MemoryError::Gone => ReceiveError::Memory,
+            MemoryError::Bus(_) | MemoryError::Scattered | MemoryError::Gone => ReceiveError::Memory,
         }
     }
 }

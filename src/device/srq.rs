@@ -28,12 +28,14 @@ pub struct Pool {
     posted: u16,
     limit: u16,
     next: u16,
+    /// The driver was told that it cannot be used.
+    broken: bool,
 }
 
 impl Pool {
     /// A pool from which nothing was taken.
     pub fn new(buffer: PageList, record: Iova, log_size: u32, log_stride: u32) -> Pool {
-        Pool { buffer, record, log_size, log_stride, consumed: 0, posted: 0, limit: 0, next: 0 }
+        Pool { buffer, record, log_size, log_stride, consumed: 0, posted: 0, limit: 0, next: 0, broken: false }
     }
 
     /// Bytes of the entries.
@@ -88,6 +90,17 @@ impl Pool {
             self.posted = posted as u16;
         }
         self.posted.wrapping_sub(self.consumed)
+    }
+
+    /// The same; `None` if the record cannot be read.
+    pub fn look(&mut self, number: u32, bus: &mut Bus) -> Option<u16> {
+        self.posted = bus.load_dbrec(Stream::Qp(number), self.record).ok()? as u16;
+        Some(self.known())
+    }
+
+    /// It cannot be used. Returns whether that is new.
+    pub fn mark_broken(&mut self) -> bool {
+        !std::mem::replace(&mut self.broken, true)
     }
 
     /// Arms the limit event. Returns whether fewer entries wait than that already; then the event is due at once and
@@ -195,10 +208,19 @@ impl Srq {
 impl Hca {
     /// Tells the driver that a shared receive queue fell below its limit.
     pub fn srq_limit_reached(&mut self, number: u32) {
+        self.srq_event(number, EventType::SRQ_RQ_LIMIT);
+    }
+
+    /// Tells the driver that a shared receive queue cannot be used.
+    pub fn srq_catastrophe(&mut self, number: u32) {
+        self.srq_event(number, EventType::SRQ_CATAS_ERROR);
+    }
+
+    fn srq_event(&mut self, number: u32, event: EventType) {
         let mut events = QpEvents::zeroed();
         events.set_qpn_rqn_sqn(number);
         let mut data = [0; 28];
         data.copy_from_slice(events.as_bytes());
-        self.raise(Event { event_type: EventType::SRQ_RQ_LIMIT.0, sub_type: 0, data, eqn: None });
+        self.raise(Event { event_type: event.0, sub_type: 0, data, eqn: None });
     }
 }

@@ -264,10 +264,12 @@ fn target<'a>(
     request: &Request,
     (key, va, len, access): (u32, u64, u64, Access),
 ) -> Result<Target<'a>, KeyError> {
+    // Reserved keys are for local use: to a peer they are no keys, but a key of the function may lead to the null key.
+    let is_local = |access| matches!(access, Access::LocalRead | Access::LocalWrite);
     match Reserved::find(key) {
-        Some(Reserved::Null) if space.null => return Ok(Target::Nowhere),
-        Some(Reserved::DumpFill) if space.dump_fill => return Ok(Target::Nowhere),
-        Some(Reserved::Lkey) if request.reserved_lkey => {
+        Some(Reserved::Null) if space.null && is_local(access) => return Ok(Target::Nowhere),
+        Some(Reserved::DumpFill) if space.dump_fill && is_local(access) => return Ok(Target::Nowhere),
+        Some(Reserved::Lkey) if request.reserved_lkey && is_local(request.access) => {
             va.checked_add(len - 1).ok_or(KeyError::Bounds)?;
             return Ok(Target::Dma);
         }

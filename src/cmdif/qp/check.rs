@@ -55,6 +55,10 @@ pub(super) fn creation(ctx: &Ctx<'_>, service: Service, context: &Qpc<Vec<u8>>) 
     if context.rlky() != 0 && ctx.uid != 0 {
         return refuse(syn::RESERVED_LKEY);
     }
+    // Only the driver may speak for another queue pair.
+    if context.deth_sqpn() != 0 && ctx.uid != 0 {
+        return refuse(syn::SPECIAL);
+    }
     if FEATURES.iter().any(|(field, name)| field(context) != 0 && (name.is_empty() || cap(name) == 0)) {
         return refuse(syn::FEATURE);
     }

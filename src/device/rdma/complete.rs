@@ -5,6 +5,7 @@ use super::Portion;
 use super::memory::MemoryError;
 use super::packet::{Head, Operation};
 use super::receive::NoEntry;
+use super::requester::Step;
 use super::state::{Failure, Started};
 use crate::device::counters::QCounter;
 use crate::device::cq::{CQE, Completion};
@@ -22,8 +23,14 @@ use crate::prm::values::{CqeOpcode, CqeSyndrome, WqeOpcode};
 const CE_ALWAYS: u8 = 2;
 const CE_EVENT: u8 = 3;
 
+/// Doublings of the time between two looks at the receive ring of a queue pair in error.
+pub const MOST_LOOKS: u32 = 12;
+
 /// The queue pair number of general services on the wire.
 pub const GSI_QPN: u32 = 1;
+/// How flushed entries fail.
+const FLUSH: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: FLUSHED };
+
 /// The only partition key.
 pub const P_KEY: u32 = 0xffff;
 
@@ -45,6 +52,7 @@ pub fn vendor(error: MemoryError) -> u8 {
         MemoryError::Bus(_) => 0x5b,
         MemoryError::Short => 0x5c,
         MemoryError::Gone => 0x5d,
+        MemoryError::Scattered => 0x5e,
     }
 }
 
@@ -105,6 +113,8 @@ impl Portion<'_> {
             requester.cursor = requester.cursor.saturating_sub(1);
             requester.progress_at = now;
             if front.responds() {
+                // The next one at this index is another entry.
+                requester.reading_loaded = None;
                 requester.reads = requester.reads.saturating_sub(1);
                 if front.small_fence {
                     requester.small_fences = requester.small_fences.saturating_sub(1);
@@ -137,19 +147,20 @@ impl Portion<'_> {
         self.post(qpn, cqn, &cqe.into_inner());
     }
 
-    /// Posts a completion. Without room for it the queue pair cannot go on.
-    fn post(&mut self, qpn: u32, cqn: u32, cqe: &[u8; CQE]) {
+    /// Posts a completion; `false` if there is no room for it. The queue pair then cannot go on.
+    fn post(&mut self, qpn: u32, cqn: u32, cqe: &[u8; CQE]) -> bool {
         if self.hca.complete(cqn, cqe, self.bus, self.now) == Completion::Posted {
-            return;
+            return true;
         }
-        let Some(qp) = self.qp(qpn) else { return };
+        let Some(qp) = self.qp(qpn) else { return false };
         if std::mem::replace(&mut qp.flow.dead, true) {
-            return;
+            return false;
         }
         let set = qp.flow.settings.counter_set;
         self.count(set, |counters| &mut counters.cq_overflow);
         self.enter_error(qpn);
         self.hca.qp_event(qpn, EventType::WQ_CATAS_ERROR);
+        false
     }
 
     /// An entry failed: its completion says why, and the queue pair stops.
@@ -163,7 +174,7 @@ impl Portion<'_> {
         self.post_send_error(qpn, started.index, started.opcode, failure);
         self.count_failure(qpn, failure.syndrome);
         let Some(qp) = self.qp(qpn) else { return };
-        if matches!(qp.service(), Service::Uc | Service::Ud) && qp.state() == State::Rts {
+        if matches!(qp.service(), Service::Uc | Service::Ud | Service::Qp1) && qp.state() == State::Rts {
             // Unreliable services stop sending only (IBTA 10.3.1.7).
             qp.set_state(State::SqErr);
             let requester = &mut qp.flow.requester;
@@ -212,16 +223,17 @@ impl Portion<'_> {
         self.post(qpn, cqn, &cqe.into_inner());
     }
 
-    /// Completes the receive entry in use with a message that `head` ended.
-    pub(super) fn post_receive(&mut self, qpn: u32, head: &Head, bytes: u32) {
+    /// Completes the receive entry in use, if there is one, with a message that `head` ended; `false` if the completion
+    /// is lost.
+    pub(super) fn post_receive(&mut self, qpn: u32, head: &Head, bytes: u32) -> bool {
         let now = self.now;
-        let Some(qp) = self.qp(qpn) else { return };
+        let Some(qp) = self.qp(qpn) else { return false };
         let general = qp.service() == Service::Qp1;
         let responder = &mut qp.flow.responder;
         if !std::mem::replace(&mut responder.taken, false) {
-            return;
+            return true;
         }
-        let Some(entry) = &responder.entry else { return };
+        let Some(entry) = &responder.entry else { return false };
         let mut cqe = Cqe::wrap([0; CQE]);
         let opcode = match head.operation {
             Operation::WriteLastImm | Operation::WriteOnlyImm => CqeOpcode::RESP_WR_IMM,
@@ -243,7 +255,7 @@ impl Portion<'_> {
         cqe.set_roce_l3_type(if is_v4(&head.address.dest) { L3_IPV4 } else { L3_IPV6 });
         cqe.set_rqpn(if head.source_qp != 0 { head.source_qp } else { head.source });
         let cqn = entry.cqn;
-        self.post(qpn, cqn, &cqe.into_inner());
+        self.post(qpn, cqn, &cqe.into_inner())
     }
 
     /// Completes the receive entry in use with an error; `false` if there is none.
@@ -303,20 +315,22 @@ impl Portion<'_> {
 
     /// One step of flushing; whether there is more to do at once.
     pub(super) fn flush(&mut self, qpn: u32) -> bool {
-        const FAILURE: Failure = Failure { syndrome: CqeSyndrome::WR_FLUSH_ERR, vendor: FLUSHED };
         let Some(qp) = self.qp(qpn) else { return false };
         let (state, shared) = (qp.state(), qp.flow.settings.shared);
         if qp.flow.dead {
+            if std::mem::take(&mut qp.flow.last_entry_due) {
+                self.hca.last_wqe_reached(qpn);
+            }
             return false;
         }
         let requester = &mut qp.flow.requester;
         if let Some(started) = requester.started.pop_front() {
-            self.post_send_error(qpn, started.index, started.opcode, FAILURE);
+            self.post_send_error(qpn, started.index, started.opcode, FLUSH);
             return true;
         }
         match self.next_entry(qpn) {
             Some((index, opcode)) => {
-                self.post_send_error(qpn, index, opcode, FAILURE);
+                self.post_send_error(qpn, index, opcode, FLUSH);
                 return true;
             }
             None if self.qp(qpn).is_none_or(|qp| qp.flow.dead) => return false,
@@ -325,7 +339,7 @@ impl Portion<'_> {
         if state != State::Err {
             return false;
         }
-        if self.post_receive_error(qpn, FAILURE) {
+        if self.post_receive_error(qpn, FLUSH) {
             return true;
         }
         if shared.is_some() {
@@ -345,7 +359,7 @@ impl Portion<'_> {
                     if let Some(qp) = self.qp(qpn) {
                         qp.flow.looked = 0;
                     }
-                    self.post_receive_error(qpn, FAILURE)
+                    self.post_receive_error(qpn, FLUSH)
                 }
                 Err(NoEntry::Empty) => false,
                 Err(_) => {
@@ -360,18 +374,28 @@ impl Portion<'_> {
         }
     }
 
+    /// Flushes entries that were posted before the driver let the queue pair go on.
+    pub(super) fn flush_rest(&mut self, qpn: u32, until: u16) -> Step {
+        let Some(qp) = self.qp(qpn) else { return Step::Idle };
+        if qp.flow.requester.next == until {
+            qp.flow.requester.flush_until = None;
+            return Step::Done;
+        }
+        let Some((index, opcode)) = self.next_entry(qpn) else { return Step::Idle };
+        self.post_send_error(qpn, index, opcode, FLUSH);
+        Step::Done
+    }
+
     /// Receive rings have no doorbell: in error the record is looked at again and again, ever more seldom, because
     /// drivers post a last entry there and wait for it (kernel `mlx5_ib_drain_rq`).
     fn look_again(&mut self, qpn: u32) {
         const FIRST: u64 = 1_000_000;
-        const DOUBLINGS: u32 = 12;
         let now = self.now;
         let Some(qp) = self.qp(qpn) else { return };
-        if !qp.flow.settings.own_ring {
+        if !qp.flow.settings.own_ring || qp.flow.timer.is_some_and(|at| at > now) {
             return;
         }
         let delay = FIRST << qp.flow.looked;
-        qp.flow.looked = (qp.flow.looked + 1).min(DOUBLINGS);
         self.set_timer(qpn, Some(now.saturating_add(delay)));
     }
 }
@@ -382,6 +406,15 @@ pub fn is_v4(gid: &[u8; 16]) -> bool {
 }
 
 impl Hca {
+    /// Looks soon at what is posted to a queue pair that is in error: a driver says so before it posts its last entry.
+    pub fn look_at_receives(&mut self, qpn: u32) {
+        let Some(qp) = self.objects.qps.get_mut(qpn).map(|entry| &mut entry.object) else { return };
+        qp.flow.looked = 0;
+        let timer = qp.flow.timer.take();
+        self.forget_qp_timer(qpn, timer);
+        self.schedule_qp(qpn);
+    }
+
     /// A queue pair is in error: its posted entries are flushed, and the driver learns that it holds none of a shared
     /// receive queue any more.
     pub fn qp_in_error(&mut self, qpn: u32) {

@@ -102,7 +102,11 @@ impl Portion<'_> {
         let Some(av) = entry.address_vector() else { return false };
         head.dest = av.dqp_dct();
         head.q_key = if av.qkey() & PRIVILEGED != 0 { settings.q_key } else { av.qkey() };
-        head.source_qp = if service == Service::Qp1 { GSI_QPN } else { head.source };
+        head.source_qp = match (service, settings.deth_source) {
+            (Service::Qp1, _) => GSI_QPN,
+            (_, 0) => head.source,
+            (_, source) => source,
+        };
         head.address = Address {
             dest: *av.rgid(),
             dest_mac: *av.rmac(),
@@ -133,8 +137,7 @@ impl Portion<'_> {
             }
             _ if !self.hca.owns_gid(&head.address.dest) => {}
             GSI_QPN => {
-                let general = self.hca.objects.qps.iter().find(|(_, entry)| entry.object.service() == Service::Qp1);
-                if let Some(qpn) = general.map(|(qpn, _)| qpn) {
+                if let Some(qpn) = self.hca.rdma.general {
                     self.put_datagram(qpn, packet);
                 }
             }
@@ -166,7 +169,9 @@ impl Portion<'_> {
         let front = Packet { head: packet.head, len: GRH, payload: area };
         let put = self.put_part(qpn, &front, 0).and_then(|()| self.put_part(qpn, packet, GRH));
         match put {
-            Ok(()) => self.post_receive(qpn, &packet.head, GRH + packet.len),
+            Ok(()) => {
+                self.post_receive(qpn, &packet.head, GRH + packet.len);
+            }
             // The payload is gone; the entry serves the next one.
             Err(MoveError::Source(_)) => {}
             Err(MoveError::Target(error)) => {

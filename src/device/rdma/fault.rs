@@ -198,7 +198,10 @@ impl Portion<'_> {
                 // The first may end the message, and the guest may then use its memory for something else.
                 let second = self.hold(&packet);
                 self.arrive(&packet);
-                self.arrive(&second.unwrap_or(packet));
+                // What cannot be read was found out by the receiver of the first.
+                if let Some(second) = second {
+                    self.arrive(&second);
+                }
             }
             Fate::Delay(nanoseconds) => {
                 let at = self.now.saturating_add(nanoseconds);
@@ -215,7 +218,7 @@ impl Portion<'_> {
     }
 
     /// The same packet with bytes of its own.
-    fn hold(&mut self, packet: &Packet) -> Option<Packet> {
+    pub(super) fn hold(&mut self, packet: &Packet) -> Option<Packet> {
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
         memory.hold(packet).ok()

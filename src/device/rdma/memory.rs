@@ -25,6 +25,9 @@ pub enum MemoryError {
     /// The scatter list ends before the data does.
     #[error("the scatter list is too short")]
     Short,
+    /// The data is in too many parts for a train.
+    #[error("the data is in too many parts")]
+    Scattered,
     /// What sent the packet is gone, or works on another entry.
     #[error("the payload is gone")]
     Gone,
@@ -187,11 +190,20 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// Checks that the bytes of `reach` can be read, and makes a payload of them: the parts if they are few, else `many`.
-pub fn payload(reach: &mut Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Payload, MemoryError> {
+/// Checks that the bytes of `reach` can be read, and makes a payload of them: the parts if they are few, else `many`. Also
+/// answers how many parts there are. With more than `most` of them it stops: [`MemoryError::Scattered`].
+pub fn payload(
+    reach: &mut Reach<'_>,
+    many: Payload,
+    most: usize,
+    bus: &mut Bus,
+) -> Result<(Payload, usize), MemoryError> {
     let mut parts = [None; MAX_PARTS];
     let mut count = 0;
     while let Some(part) = reach.next()? {
+        if count == most {
+            return Err(MemoryError::Scattered);
+        }
         if let Part::Piece(Piece { place: Place::Memory(iova), len, order }) = part {
             let load = Load { class: LoadClass::Payload, stream: Stream::Qp(reach.who.qpn), key: order };
             bus.check_load(load, iova, len)?;
@@ -201,11 +213,12 @@ pub fn payload(reach: &mut Reach<'_>, many: Payload, bus: &mut Bus) -> Result<Pa
         }
         count += 1;
     }
-    Ok(match count {
+    let payload = match count {
         0 => Payload::None,
         1..=MAX_PARTS => Payload::Parts { parts },
         _ => many,
-    })
+    };
+    Ok((payload, count))
 }
 
 /// Where payload comes from: a walk, which lies elsewhere, the parts of a packet, or bytes.

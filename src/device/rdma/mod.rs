@@ -26,18 +26,24 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 
 use self::fault::{Delayed, Fate};
-use self::packet::{Packet, Transport};
+use self::packet::{Packet, Payload, Transport};
 use self::requester::Step;
 use self::state::Settings;
 use super::hca::Hca;
 use super::qp::State;
+use super::switch::Sender;
 use crate::dma::Bus;
+use crate::log_limit::limited;
 use crate::trace::report::Rdma;
 
 /// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some.
 const BYTES_PER_TURN: usize = 64 << 10;
 /// Bytes that travel at once inside the function.
 const TRAIN_BYTES: u32 = 64 << 10;
+/// Parts of memory that the data of a train may be in.
+const TRAIN_PARTS: usize = 256;
+/// What finding a part of memory counts for, in bytes.
+const PART_COST: usize = 64;
 /// Bytes that all of them may move in a portion of work.
 const BYTES_PER_PORTION: usize = 256 << 10;
 /// Turns in a portion of work.
@@ -47,12 +53,21 @@ const TIMERS_PER_PORTION: usize = 64;
 /// What a turn counts for beside what is done in it, in bytes.
 const TURN_COST: usize = 512;
 
+/// Parts that the data of a packet, or of a train with `train` packets behind the first, may be in.
+fn most_parts(train: u32) -> usize {
+    if train == 0 { usize::MAX } else { TRAIN_PARTS }
+}
+
 /// Queue pairs that wait for their turn or for a time.
 #[derive(Debug, Default)]
 pub struct Schedule {
     ready: VecDeque<u32>,
     timers: BTreeSet<(u64, u32)>,
     delayed: Delayed,
+    /// The queue pair of general services.
+    pub general: Option<u32>,
+    /// The frame that is being made.
+    frame: Vec<u8>,
     /// What the report says of the traffic.
     pub traffic: Rdma,
 }
@@ -73,6 +88,7 @@ impl Schedule {
     pub fn clear(&mut self) {
         self.ready.clear();
         self.timers.clear();
+        self.general = None;
         self.delayed = Delayed::default();
     }
 }
@@ -209,6 +225,7 @@ impl Portion<'_> {
         traffic.packets += u64::from(packet.head.packets());
         traffic.bytes += u64::from(packet.len);
         if !self.hca.vport_is_up() {
+            self.hca.vport.env.transmit_discard_vport_down += 1;
             return;
         }
         match self.hca.faults.judge(&packet.head) {
@@ -219,9 +236,9 @@ impl Portion<'_> {
 
     /// Bytes of a message to a peer that travel at once: one packet, or a train of them where nothing on the way looks
     /// at packets.
-    fn train_bytes(&self, settings: &Settings) -> u32 {
+    fn train_bytes(&self, settings: &Settings, scattered: bool) -> u32 {
         let mtu = settings.mtu.max(1);
-        let whole = self.hca.faults.is_empty() && self.hca.is_own_mac(&settings.path.dest_mac);
+        let whole = !scattered && self.hca.faults.is_empty() && self.hca.is_own_mac(&settings.path.dest_mac);
         if whole { TRAIN_BYTES / mtu * mtu } else { mtu }
     }
 
@@ -229,7 +246,24 @@ impl Portion<'_> {
     fn arrive(&mut self, packet: &Packet) {
         if self.hca.is_local(packet) {
             self.deliver(packet);
+        } else {
+            self.depart(packet);
         }
+    }
+
+    /// A packet leaves the function as a frame.
+    fn depart(&mut self, packet: &Packet) {
+        let Some(Packet { payload: Payload::Held(bytes), .. }) = self.hold(packet) else { return };
+        let mut out = std::mem::take(&mut self.hca.rdma.frame);
+        match frame::encode(&packet.head, &bytes, &mut out) {
+            Ok(()) => {
+                let mut cost = 0;
+                self.hca.transmit(&out, Sender::default(), &mut cost, self.bus, self.now);
+                self.spent += bytes.len() + cost;
+            }
+            Err(error) => limited!(warn, target: "cx10::rdma", "qpn={:#x}: not sent: {error}", packet.head.source),
+        }
+        self.hca.rdma.frame = out;
     }
 
     /// A packet for the function came.

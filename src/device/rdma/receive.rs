@@ -67,7 +67,7 @@ pub(in crate::device) fn take_shared(
     bus: &mut Bus,
 ) -> Result<(u16, bool), NoEntry> {
     let available = match pool.known() {
-        0 => pool.available(number, bus),
+        0 => pool.look(number, bus).ok_or(NoEntry::Broken)?,
         known => known,
     };
     if available == 0 {
@@ -157,7 +157,11 @@ impl Portion<'_> {
             (false, None) => (settings.cqn_receive, settings.user_index),
             _ => return Err(NoEntry::NotThere),
         };
-        let (index, limit) = take_shared(pool, number, &mut entry.bytes, self.bus)?;
+        let taken = take_shared(pool, number, &mut entry.bytes, self.bus);
+        if taken == Err(NoEntry::Broken) && pool.mark_broken() {
+            self.hca.srq_catastrophe(number);
+        }
+        let (index, limit) = taken?;
         entry.data = SrqNextSeg::SIZE;
         entry.index = index;
         entry.shared = Some(number);

@@ -4,13 +4,13 @@
 //! Go-back-N: a lost or refused packet is sent again with all behind it. Entries are read from the ring anew for
 //! that; the driver may not touch them before they are completed, and if it does they fail.
 
-use super::Portion;
-use super::complete::vendor;
+use super::complete::{MOST_LOOKS, vendor};
 use super::entry::{EntryError, Ring, SendEntry};
 use super::memory::{Keys, MemoryError, Reach, payload};
 use super::packet::{Head, Operation, Packet, Payload, Remote, SHORT, Transport, aeth, psn_add, psn_diff, rnr_delay};
 use super::state::{Failure, Started, transport};
 use super::umr::Poster;
+use super::{PART_COST, Portion, TRAIN_PARTS, most_parts};
 use crate::device::qp::{Service, State, WQEBB};
 use crate::dma::{StoreClass, Stream};
 use crate::mkey::translate::Access;
@@ -50,6 +50,9 @@ impl Portion<'_> {
         }
         if requester.cursor < requester.started.len() {
             return self.send_packet(qpn);
+        }
+        if let Some(until) = requester.flush_until {
+            return self.flush_rest(qpn, until);
         }
         self.start_next(qpn)
     }
@@ -144,6 +147,7 @@ impl Portion<'_> {
                 Begun { failure: Some(failure), ..Begun::default() }
             }
         };
+        requester.scattered = false;
         requester.loaded = Some(index);
         requester.next = requester.next.wrapping_add(blocks);
         if requester.started.is_empty() {
@@ -191,6 +195,9 @@ impl Portion<'_> {
             return Ok(None);
         }
         let reads = requester.reads;
+        if entry.opmod != 0 {
+            return Err(refused(EntryError::Opcode));
+        }
         match entry.opcode {
             WqeOpcode::NOP => return Ok(Some(Begun::default())),
             WqeOpcode::UMR => {
@@ -283,7 +290,7 @@ impl Portion<'_> {
         let Some(transport) = transport(service) else { return Step::Idle };
         let offset = qp.flow.requester.offset;
         let left = started.len.saturating_sub(offset);
-        let most = self.train_bytes(&settings);
+        let most = self.train_bytes(&settings, qp.flow.requester.scattered);
         let (count, last) = if started.responds() { (0, true) } else { (left.min(most), left <= most) };
         let train = count.div_ceil(settings.mtu).max(1) - 1;
         let operation = operation(started.opcode, offset == 0, last);
@@ -315,22 +322,30 @@ impl Portion<'_> {
             self.address_connected(&settings, &mut head)
         };
         let payload = if count == 0 {
-            Ok(Payload::None)
+            Ok((Payload::None, 0))
         } else {
             let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
             let (bytes, at) = entry.data();
             let mut reach =
                 Reach::list(keys, settings.who(qpn), Access::LocalRead, bytes, at, offset.into(), count.into());
-            payload(&mut reach, Payload::Entry { offset }, self.bus)
+            payload(&mut reach, Payload::Entry { offset }, most_parts(train), self.bus)
         };
-        let payload = match payload {
+        let (payload, parts) = match payload {
             Ok(payload) => payload,
+            Err(MemoryError::Scattered) => {
+                // Packet by packet, then; a walk that was in vain counts as well.
+                self.spent += TRAIN_PARTS * PART_COST;
+                if let Some(qp) = self.qp(qpn) {
+                    qp.flow.requester.scattered = true;
+                }
+                return Step::Done;
+            }
             Err(error) => {
                 self.fail_started(qpn, started.first, protection(error));
                 return Step::Done;
             }
         };
-        self.spent += ENTRY_COST / 2 + count as usize;
+        self.spent += ENTRY_COST / 2 + count as usize + parts * PART_COST;
         let now = self.now;
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let requester = &mut qp.flow.requester;
@@ -373,6 +388,7 @@ impl Portion<'_> {
         }
         for dropped in requester.started.range(at..) {
             if dropped.responds() {
+                requester.reading_loaded = None;
                 requester.reads = requester.reads.saturating_sub(1);
                 requester.small_fences = requester.small_fences.saturating_sub(usize::from(dropped.small_fence));
             }
@@ -431,7 +447,8 @@ impl Portion<'_> {
                 }
                 if started.responds() && started.received < started.len {
                     until = psn_add(started.first, started.received / settings.mtu);
-                    whole = false;
+                    // What comes next of it may be what the answer is about.
+                    whole = psn_diff(until, psn) >= 0;
                     break;
                 }
             }
@@ -500,7 +517,6 @@ impl Portion<'_> {
     /// The receiver has no entry: wait, then go on from there.
     fn not_ready(&mut self, qpn: u32, psn: u32, code: u8) {
         let now = self.now;
-        self.count_for(qpn, |counters| &mut counters.rnr_nak_retry_err);
         self.hca.rdma.traffic.receiver_not_ready += 1;
         let Some(qp) = self.qp(qpn) else { return };
         let settings = qp.flow.settings;
@@ -518,6 +534,7 @@ impl Portion<'_> {
         requester.go_back(psn, settings.mtu);
         let until = now.saturating_add(rnr_delay(code.into()));
         requester.rnr_until = Some(until);
+        self.count(settings.counter_set, |counters| &mut counters.rnr_nak_retry_err);
         self.set_timer(qpn, Some(until));
     }
 
@@ -559,7 +576,10 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return };
         let settings = qp.flow.settings;
         match qp.state() {
-            State::Err => self.schedule(qpn),
+            State::Err => {
+                qp.flow.looked = (qp.flow.looked + 1).min(MOST_LOOKS);
+                self.schedule(qpn);
+            }
             State::Rts => {
                 let requester = &mut qp.flow.requester;
                 if let Some(until) = requester.rnr_until {

@@ -3,13 +3,13 @@
 //! Answers go out in the order of sequence numbers: an acknowledgement behind a READ waits until the READ's data is
 //! sent, and an atomic operation is done when its turn comes, so that it is ordered after the READs before it.
 
-use super::Portion;
 use super::complete::vendor;
 use super::memory::{Keys, Memory, MemoryError, MoveError, Reach, payload};
 use super::packet::{Head, Operation, Packet, Payload, Remote, Transport, aeth, psn_add, psn_diff};
 use super::receive::NoEntry;
 use super::requester::Step;
 use super::state::{Failure, Incoming, Job, Resource, Settings, transport};
+use super::{PART_COST, Portion, TRAIN_PARTS, most_parts};
 use crate::device::qp::State;
 use crate::dma::bus::AtomicOp;
 use crate::dma::{Store, StoreClass, Stream};
@@ -37,6 +37,8 @@ pub enum Refusal {
     Operation(MemoryError),
     /// The payload is gone: the packet is as good as lost.
     Lost,
+    /// The receiver cannot be told of the message.
+    Unreported,
     /// The ring cannot be read.
     Broken,
 }
@@ -55,9 +57,13 @@ impl Portion<'_> {
         if !self.addresses_match(&settings, head) {
             return;
         }
+        // The keys of a request are those of the receive queue that it names, if that is of the same XRC domain.
+        let mut stranger = false;
         if head.transport == Transport::Xrc {
-            // Keys are those of the receive queue that the request names, and so is their domain.
-            settings.pd = self.hca.objects.xrc_srqs.get(head.srqn).map_or(0, |entry| entry.object.context.pd());
+            let named = self.hca.objects.xrc_srqs.get(head.srqn).map(|entry| &entry.object.context);
+            let named = named.filter(|context| context.xrcd() == settings.xrcd);
+            stranger = named.is_none();
+            settings.pd = named.map_or(0, |context| context.pd());
         }
         self.spent += PACKET_COST / 2;
         let Some(qp) = self.qp(qpn) else { return };
@@ -90,10 +96,19 @@ impl Portion<'_> {
             return;
         }
         responder.nak_sent = false;
+        if stranger {
+            return self.refuse_in_turn(qpn, head.psn, Refusal::Invalid);
+        }
         match self.execute(qpn, &settings, packet) {
             Ok(()) => {}
             Err(Refusal::Lost) => {}
-            Err(Refusal::NotReady) => self.answer(qpn, head.psn, aeth::RNR | settings.min_rnr),
+            Err(Refusal::NotReady) => {
+                // What comes behind it comes again.
+                if let Some(qp) = self.qp(qpn) {
+                    qp.flow.responder.nak_sent = true;
+                }
+                self.answer(qpn, head.psn, aeth::RNR | settings.min_rnr);
+            }
             Err(refusal) => self.refuse_in_turn(qpn, head.psn, refusal),
         }
     }
@@ -212,8 +227,7 @@ impl Portion<'_> {
             }
         }
         let bytes = message.map_or(0, |message| message.offset).saturating_add(len);
-        self.post_receive(qpn, head, bytes);
-        Ok(())
+        if self.post_receive(qpn, head, bytes) { Ok(()) } else { Err(Refusal::Unreported) }
     }
 
     fn check_key(
@@ -278,8 +292,7 @@ impl Portion<'_> {
             return Err(Refusal::Invalid);
         }
         let Some(qp) = self.qp(qpn) else { return Err(Refusal::Lost) };
-        let waiting =
-            qp.flow.responder.jobs.iter().filter(|job| matches!(job, Job::Read { .. } | Job::Atomic { .. })).count();
+        let waiting = qp.flow.responder.jobs.iter().filter(|job| job.is_new()).count();
         if waiting >= settings.reads_in {
             return Err(Refusal::Invalid);
         }
@@ -310,8 +323,8 @@ impl Portion<'_> {
             msn,
         });
         let job = match atomic {
-            true => Job::Atomic { psn: head.psn, msn },
-            false => Job::Read { remote, pd: settings.pd, offset: 0, psn: head.psn, msn },
+            true => Job::Atomic { psn: head.psn, msn, again: false },
+            false => Job::Read { remote, pd: settings.pd, offset: 0, psn: head.psn, msn, again: false },
         };
         responder.jobs.push_back(job);
         self.schedule(qpn);
@@ -354,9 +367,9 @@ impl Portion<'_> {
             if head.remote.va != wanted.va || head.remote.key != wanted.key || head.remote.len > wanted.len {
                 return;
             }
-            Job::Read { remote: head.remote, pd: resource.pd, offset: 0, psn: head.psn, msn: resource.msn }
+            Job::Read { remote: head.remote, pd: resource.pd, offset: 0, psn: head.psn, msn: resource.msn, again: true }
         } else {
-            Job::Atomic { psn: resource.first, msn: resource.msn }
+            Job::Atomic { psn: resource.first, msn: resource.msn, again: true }
         };
         // An answer that waits, or is under way, goes on from where it is asked for now.
         let last = psn_add(resource.first, resource.packets);
@@ -367,7 +380,8 @@ impl Portion<'_> {
             Job::Ack { .. } | Job::Refuse { .. } => false,
         });
         match waiting {
-            Some(waiting) => *waiting = job,
+            // It keeps its place among those that are counted.
+            Some(waiting) => *waiting = job.counted_as(waiting),
             None => responder.jobs.push_back(job),
         }
         self.schedule(qpn);
@@ -436,11 +450,11 @@ impl Portion<'_> {
                 self.drop_job(qpn);
                 self.send_answer(qpn, Operation::Ack, psn, aeth, 0, Payload::None, 0);
             }
-            Job::Read { remote, pd, offset, psn, msn } => {
+            Job::Read { remote, pd, offset, psn, msn, .. } => {
                 let settings = Settings { pd, ..settings };
                 self.answer_read(qpn, &settings, remote, offset, psn, msn);
             }
-            Job::Atomic { psn, msn } => self.answer_atomic(qpn, &settings, psn, msn),
+            Job::Atomic { psn, msn, .. } => self.answer_atomic(qpn, &settings, psn, msn),
             Job::Refuse { psn, refusal } => {
                 self.drop_job(qpn);
                 self.refuse(qpn, psn, refusal);
@@ -452,32 +466,43 @@ impl Portion<'_> {
     fn drop_job(&mut self, qpn: u32) {
         if let Some(qp) = self.qp(qpn) {
             qp.flow.responder.jobs.pop_front();
+            qp.flow.responder.scattered = false;
         }
     }
 
     fn answer_read(&mut self, qpn: u32, settings: &Settings, remote: Remote, offset: u32, psn: u32, msn: u32) {
         let left = remote.len.saturating_sub(offset);
-        let most = self.train_bytes(settings);
+        let Some(qp) = self.qp(qpn) else { return };
+        let scattered = qp.flow.responder.scattered;
+        let most = self.train_bytes(settings, scattered);
         let count = left.min(most);
         let (first, last) = (offset == 0, left <= most);
         let va = remote.va.wrapping_add(offset.into());
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let who = settings.who(qpn);
         let data = match count {
-            0 => Ok(Payload::None),
+            0 => Ok((Payload::None, 0)),
             _ => {
                 let mut reach = Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into());
-                payload(&mut reach, Payload::Key { key: remote.key, va, pd: settings.pd }, self.bus)
+                let many = Payload::Key { key: remote.key, va, pd: settings.pd };
+                payload(&mut reach, many, most_parts(count.div_ceil(settings.mtu) - 1), self.bus)
             }
         };
-        let data = match data {
+        let (data, parts) = match data {
             Ok(data) => data,
+            Err(MemoryError::Scattered) => {
+                self.spent += TRAIN_PARTS * PART_COST;
+                if let Some(qp) = self.qp(qpn) {
+                    qp.flow.responder.scattered = true;
+                }
+                return;
+            }
             Err(error) => {
                 self.drop_job(qpn);
                 return self.refuse(qpn, psn_add(psn, offset / settings.mtu), Refusal::Access(error));
             }
         };
-        self.spent += count as usize;
+        self.spent += count as usize + parts * PART_COST;
         if last {
             self.drop_job(qpn);
         } else if let Some(Job::Read { offset: done, .. }) =
@@ -576,7 +601,7 @@ impl Portion<'_> {
             Refusal::Access(error) => (aeth::ACCESS, CqeSyndrome::LOCAL_ACCESS_ERR, vendor(error)),
             Refusal::Operation(error) => (aeth::OPERATION, CqeSyndrome::LOCAL_PROT_ERR, vendor(error)),
             Refusal::TooLong => (aeth::INVALID_REQUEST, CqeSyndrome::LOCAL_LENGTH_ERR, vendor(MemoryError::Short)),
-            Refusal::Broken => (aeth::OPERATION, CqeSyndrome::LOCAL_QP_OP_ERR, 0x84),
+            Refusal::Broken | Refusal::Unreported => (aeth::OPERATION, CqeSyndrome::LOCAL_QP_OP_ERR, 0x84),
             Refusal::Invalid | Refusal::NotReady | Refusal::Lost => {
                 (aeth::INVALID_REQUEST, CqeSyndrome::REMOTE_INVAL_REQ_ERR, 0x85)
             }
@@ -591,8 +616,15 @@ impl Portion<'_> {
         }
         match refusal {
             Refusal::Access(_) => self.count_for(qpn, |counters| &mut counters.resp_remote_access_errors),
-            Refusal::Invalid => self.count_for(qpn, |counters| &mut counters.resp_remote_invalid_request),
+            // With a receive entry its completion counts.
+            Refusal::Invalid if !self.qp(qpn).is_some_and(|qp| qp.flow.responder.taken) => {
+                self.count_for(qpn, |counters| &mut counters.resp_remote_invalid_request);
+            }
             _ => {}
+        }
+        if refusal == Refusal::Unreported {
+            // The event of the completion queue says why.
+            return self.enter_error(qpn);
         }
         if refusal == Refusal::Broken {
             return self.catastrophe(qpn, "the receive ring cannot be read");

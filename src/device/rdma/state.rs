@@ -62,6 +62,8 @@ pub struct Settings {
     pub masked_atomics: bool,
     /// Queue key.
     pub q_key: u32,
+    /// Source queue pair that datagrams name instead of its own number.
+    pub deth_source: u32,
     /// Shared receive queue.
     pub shared: Option<u32>,
     /// Whether it has a receive ring of its own.
@@ -124,6 +126,7 @@ impl Settings {
             remote_atomic: context.rae() != 0,
             masked_atomics: context.atomic_mode() > u32::from(AtomicMode::IB_SPEC.0),
             q_key: context.q_key(),
+            deth_source: context.deth_sqpn(),
             shared: (rq_type == QpRqType::SRQ_RQ).then(|| context.srqn_rmpn_xrqn()),
             own_ring: rq_type == QpRqType::NON_ZERO_RQ,
             xrcd: context.xrcd(),
@@ -217,6 +220,8 @@ pub struct Requester {
     pub entry: Option<Box<SendEntry>>,
     /// Whether `entry` is the entry at this index.
     pub loaded: Option<u16>,
+    /// Its data is in so many parts that packets travel alone.
+    pub scattered: bool,
     /// The entry whose responses come in.
     pub reading: Option<Box<SendEntry>>,
     /// Whether `reading` is the entry at this index.
@@ -236,6 +241,8 @@ pub struct Requester {
     pub rnr_until: Option<u64>,
     /// When something was acknowledged last, or sent after all was.
     pub progress_at: u64,
+    /// After an error that the driver let it go on from: entries before this index were posted before and are flushed.
+    pub flush_until: Option<u16>,
     /// No entry starts any more: one failed.
     pub stopped: bool,
     /// Furthest sequence number sent, for acknowledgements of what was never sent.
@@ -297,6 +304,8 @@ pub enum Job {
         psn: u32,
         /// Message sequence number.
         msn: u32,
+        /// It was answered before.
+        again: bool,
     },
     /// Refuse a request for good.
     Refuse {
@@ -311,7 +320,26 @@ pub enum Job {
         psn: u32,
         /// Message sequence number.
         msn: u32,
+        /// It was answered before.
+        again: bool,
     },
+}
+
+impl Job {
+    /// Whether it is one of the READs and atomics of which the peer may have so many under way.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Job::Read { again: false, .. } | Job::Atomic { again: false, .. })
+    }
+
+    /// The same, counted as `other` is.
+    pub fn counted_as(self, other: &Job) -> Job {
+        let again = !other.is_new();
+        match self {
+            Job::Read { remote, pd, offset, psn, msn, .. } => Job::Read { remote, pd, offset, psn, msn, again },
+            Job::Atomic { psn, msn, .. } => Job::Atomic { psn, msn, again },
+            other => other,
+        }
+    }
 }
 
 /// A READ or atomic that may be asked for again.
@@ -356,6 +384,8 @@ pub struct Responder {
     pub consumed: u16,
     /// What the doorbell record of the ring said last.
     pub posted: u16,
+    /// The data of the first one is in so many parts that packets travel alone.
+    pub scattered: bool,
     /// Answers that wait.
     pub jobs: VecDeque<Job>,
     /// READs and atomics that may be asked for again, oldest first.

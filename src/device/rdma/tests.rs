@@ -980,3 +980,225 @@ fn an_xrc_request_goes_to_the_queue_that_it_names() {
     let cqe = rig.poll(&mut a.cq);
     assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_ACCESS_ERR);
 }
+
+#[test]
+fn reserved_keys_are_no_keys_to_a_peer() {
+    let mut rig = RdmaRig::new();
+    let at = rig.memory(4096);
+    let key = rig.key;
+    let own_lkey = |context: &mut crate::prm::qp::Qpc<&mut [u8]>| context.set_rlky(1);
+    for reserved in [0x200, 0x300, 0x400] {
+        for (opcode, segments) in [
+            (WqeOpcode::RDMA_WRITE, [remote(at, reserved), inline(b"x")].concat()),
+            (WqeOpcode::RDMA_READ, [remote(at, reserved), data(8, key, at + 64)].concat()),
+            (WqeOpcode::ATOMIC_FA, [remote(at, reserved), atomic(1, 0), data(8, key, at + 64)].concat()),
+        ] {
+            let (mut a, b) = (rig.qp_with(QpType::RC, own_lkey), rig.qp_with(QpType::RC, own_lkey));
+            rig.connect(a.qpn, b.qpn, Link::default());
+            rig.connect(b.qpn, a.qpn, Link::default());
+            rig.send(&mut a, opcode, &segments);
+            let cqe = rig.poll(&mut a.cq);
+            assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_ACCESS_ERR, "{opcode} {reserved:#x}");
+        }
+    }
+    assert_eq!(rig.read(at, 8), [0; 8]);
+    // To the queue itself the reserved lkey is one.
+    let (mut a, b) = (rig.qp_with(QpType::RC, own_lkey), rig.qp(QpType::RC));
+    rig.connect(a.qpn, b.qpn, Link::default());
+    rig.connect(b.qpn, a.qpn, Link::default());
+    rig.write(at + 128, b"mine");
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(at, key), data(4, 0x200, at + 128)].concat());
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(at, 4), b"mine");
+}
+
+#[test]
+fn a_read_after_a_whole_lap_of_indices_goes_to_its_own_list() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link::default());
+    let key = rig.key;
+    let (from, first, second) = (rig.memory(4096), rig.memory(4096), rig.memory(4096));
+    rig.write(from, b"data");
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(4, key, first)].concat());
+    for _ in 0..0xffff / 51 {
+        for _ in 0..51 {
+            rig.post_send(&mut a, WqeOpcode::NOP, &[], |ctrl| ctrl.set_ce(0));
+        }
+        rig.ring_send(&a);
+        rig.settle();
+    }
+    assert_eq!(a.sent, 0, "a whole lap");
+    rig.write(first, &[0; 4]);
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(4, key, second)].concat());
+    let (one, two) = (rig.poll(&mut a.cq), rig.poll(&mut a.cq));
+    success(one, CqeOpcode::REQ);
+    success(two, CqeOpcode::REQ);
+    assert_eq!((rig.read(first, 4), rig.read(second, 4)), (vec![0; 4], b"data".to_vec()));
+}
+
+#[test]
+fn a_read_whose_key_goes_in_the_middle_is_refused_as_such() {
+    let mut rig = RdmaRig::new();
+    let (mut a, b) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_256, retries: 0, timeout: 0, ..Link::default() });
+    let (from, to, local) = (rig.memory(1 << 20), rig.memory(1 << 20), rig.key);
+    let key = rig.create_key(|_| {});
+    rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(1 << 20, local, to)].concat(), |_| {});
+    rig.ring_send(&a);
+    assert!(rig.function.work().more);
+    nothing(&mut rig, &mut a.cq);
+    rig.destroy_key(key);
+    let cqe = rig.poll(&mut a.cq);
+    assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_ACCESS_ERR);
+    assert_eq!(state(&mut rig, b.qpn), QpState::ERR);
+}
+
+#[test]
+fn what_follows_a_receiver_that_is_not_ready_costs_no_retry() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link { retries: 0, timeout: 0, ..Link::default() });
+    let (key, to) = (rig.key, rig.memory(4096));
+    rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(to, key), data(8, key, to + 8)].concat(), |_| {});
+    for i in 0..3u8 {
+        rig.post_send(&mut a, WqeOpcode::SEND, &inline(&[i]), |_| {});
+    }
+    rig.ring_send(&a);
+    rig.settle();
+    for i in 0..3 {
+        rig.post_receive(&mut b, &data(8, key, to + 64 + 8 * i));
+    }
+    for _ in 0..5 {
+        rig.pass(10_000);
+    }
+    for _ in 0..4 {
+        let cqe = rig.poll(&mut a.cq);
+        success(cqe, CqeOpcode::REQ);
+    }
+    for i in 0..3 {
+        let cqe = rig.poll(&mut b.cq);
+        success(cqe, CqeOpcode::RESP_SEND);
+        assert_eq!(rig.read(to + 64 + 8 * i, 1), [i as u8]);
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_told_of_is_not_acknowledged() {
+    let mut rig = RdmaRig::new();
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let (key, to) = (rig.key, rig.memory(4096));
+    let mut outcomes = vec![];
+    for _ in 0..257 {
+        rig.post_receive(&mut b, &data(8, key, to));
+        rig.send(&mut a, WqeOpcode::SEND, &inline(b"x"));
+        let cqe = rig.poll(&mut a.cq).expect("a completion");
+        outcomes.push(cqe.opcode());
+    }
+    let (last, before) = outcomes.split_last().expect("some");
+    assert!(before.iter().all(|opcode| *opcode == u32::from(CqeOpcode::REQ.0)));
+    assert_eq!(*last, u32::from(CqeOpcode::REQ_ERR.0), "the receiver's completion queue was full");
+    assert_eq!((state(&mut rig, a.qpn), state(&mut rig, b.qpn)), (QpState::ERR, QpState::ERR));
+}
+
+#[test]
+fn an_xrc_request_stays_in_its_domain() {
+    let mut rig = RdmaRig::new();
+    let (pd, key) = (rig.pd, rig.key);
+    let (xrcd, foreign) = (rig.xrcd(), rig.xrcd());
+    let to = rig.memory(4096);
+    let cq = rig.cq();
+    let internal = rig.create_xrc_srq(pd, xrcd, cq.cqn);
+    let other = rig.create_xrc_srq(pd, foreign, cq.cqn);
+    let named = |number: u32| [&number.to_be_bytes()[..], &[0; 12]].concat();
+    let settings = |context: &mut crate::prm::qp::Qpc<&mut [u8]>| {
+        context.set_xrcd(xrcd);
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(internal);
+    };
+    for (srqn, allowed) in [(internal, true), (other, false), (0x7f_ffff, false)] {
+        let (mut a, b) = (rig.qp_with(QpType::XRC, settings), rig.qp_with(QpType::XRC, settings));
+        rig.connect(a.qpn, b.qpn, Link::default());
+        rig.connect(b.qpn, a.qpn, Link::default());
+        rig.write(to, &[0; 8]);
+        rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[named(srqn), remote(to, key), inline(b"x")].concat());
+        let cqe = rig.poll(&mut a.cq);
+        if allowed {
+            success(cqe, CqeOpcode::REQ);
+        } else {
+            assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_INVAL_REQ_ERR);
+            assert_eq!(rig.read(to, 1), [0]);
+        }
+    }
+}
+
+#[test]
+fn moving_to_error_once_more_looks_at_receives_at_once() {
+    let mut rig = RdmaRig::new();
+    let (_, mut b) = rig.pair(QpType::RC, Link::default());
+    let to_error = crate::testing::queues::QueueRig::naming(0x507, b.qpn);
+    rig.ok(&to_error, 16);
+    // Long in error: the next look is seconds away.
+    for _ in 0..14 {
+        rig.pass(5_000_000_000);
+    }
+    rig.ok(&to_error, 16);
+    rig.post_receive(&mut b, &[]);
+    rig.send(&mut b, WqeOpcode::SEND, &inline(b"x"));
+    rig.pass(1_100_000);
+    let (one, two) = (rig.poll(&mut b.cq), rig.poll(&mut b.cq));
+    assert_eq!(failure(one, CqeOpcode::REQ_ERR), CqeSyndrome::WR_FLUSH_ERR);
+    assert_eq!(failure(two, CqeOpcode::RESP_ERR), CqeSyndrome::WR_FLUSH_ERR);
+}
+
+#[test]
+fn an_unreadable_shared_queue_is_told_of_once() {
+    let mut rig = RdmaRig::new();
+    let pd = rig.pd;
+    let (input, record) = rig.create_rmp_in(pd, 4);
+    let rmpn = crate::testing::queues::number(&rig.ok(input.as_bytes(), 16));
+    rig.write(record, &100u32.to_be_bytes());
+    for round in 0..2 {
+        let mut a = rig.qp(QpType::RC);
+        let b = rig.qp_with(QpType::RC, |context| {
+            context.set_rq_type(1);
+            context.set_srqn_rmpn_xrqn(rmpn);
+        });
+        rig.connect(a.qpn, b.qpn, Link::default());
+        rig.connect(b.qpn, a.qpn, Link::default());
+        rig.send(&mut a, WqeOpcode::SEND, &inline(b"x"));
+        let cqe = rig.poll(&mut a.cq);
+        assert_eq!(failure(cqe, CqeOpcode::REQ_ERR), CqeSyndrome::REMOTE_OP_ERR);
+        let events: Vec<u8> = std::iter::from_fn(|| rig.take_async_event()).map(|eqe| eqe[1]).collect();
+        assert_eq!(events.contains(&EventType::SRQ_CATAS_ERROR.0), round == 0, "{events:?}");
+        assert!(events.contains(&EventType::SRQ_LAST_WQE.0), "{events:?}");
+    }
+}
+
+#[test]
+fn data_in_very_many_parts_moves_as_any_other() {
+    let mut rig = RdmaRig::new();
+    let (mut a, _) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_256, ..Link::default() });
+    let (key, from, to) = (rig.key, rig.memory(4096), rig.memory(8192));
+    let bytes = rig.pattern(from, 600, 4);
+    // One entry for each byte.
+    let list: Vec<u8> = (0..600u64)
+        .flat_map(|i| {
+            let mut klm = vec![0, 0, 0, 1];
+            klm.extend(key.to_be_bytes());
+            klm.extend((from + i).to_be_bytes());
+            klm
+        })
+        .collect();
+    let scattered = rig.create_listed_key(&list, |mkc| {
+        mkc.set_access_mode_1_0(2);
+        mkc.set_len(600);
+        mkc.set_translations_octword_size(600);
+    });
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(600, scattered, 0)].concat());
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(to, 600), bytes);
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(0, scattered), data(600, key, to + 1024)].concat());
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(to + 1024, 600), bytes);
+}
