@@ -7,6 +7,23 @@ use super::{CopyRefused, DmaError, Map, MemoryMap, Rights, Way, last_of};
 use crate::dma::Iova;
 use crate::sys::{AccessError, BULK, Mapping, MoveError};
 
+/// Who tells by the last bytes of a long copy that all others have changed is right on both sides: these are loaded
+/// first and stored last.
+const TAIL: u64 = 8;
+
+/// A copy of at most `N` bytes, by way of as many.
+#[inline]
+fn copy_words<const N: usize>(
+    len: u64,
+    load: impl FnOnce(&mut [u8]) -> Result<(), CopyRefused>,
+    store: impl FnOnce(&[u8]) -> Result<(), CopyRefused>,
+) -> Result<(), CopyRefused> {
+    let mut words = [0; N];
+    let words = &mut words[..len as usize];
+    load(words)?;
+    store(words)
+}
+
 impl MemoryMap {
     /// Reads guest memory.
     #[inline]
@@ -67,40 +84,45 @@ impl MemoryMap {
     /// Limit: memory that the VMM mapped at two addresses may overlap without our knowing; then the result is that of
     /// some order of copying.
     pub fn copy(&self, from: Iova, to: Iova, len: u64) -> Result<(), CopyRefused> {
-        // Who tells by the last bytes that all others have changed is right on both sides: these are loaded first and
-        // stored last.
-        const TAIL: u64 = 8;
         let source = self.span(from, len, Way::Load).map_err(CopyRefused::Source)?;
         let target = self.span(to, len, Way::Store).map_err(CopyRefused::Target)?;
-        if let (Span::Whole(source, offset), Span::Whole(target, target_offset), 8) = (source, target, len) {
-            let mut word = [0; 8];
-            source.read(offset, &mut word).map_err(|error| CopyRefused::Source(refused(error, from)))?;
-            return target.write_release(target_offset, &word).map_err(|error| CopyRefused::Target(refused(error, to)));
-        }
+        let (Span::Whole(source, offset), Span::Whole(target, target_offset)) = (source, target) else {
+            return self.copy_parts(from, to, len);
+        };
+        let at_source = |error| CopyRefused::Source(refused(error, from));
+        let at_target = |error| CopyRefused::Target(refused(error, to));
         if len < BULK as u64 {
-            return self.copy_words::<BULK>(from, to, len as usize);
+            let load = |words: &mut [u8]| source.read(offset, words).map_err(at_source);
+            let store = |words: &[u8]| target.write_release(target_offset, words).map_err(at_target);
+            // Clearing the words is much of what a short copy costs.
+            return match len {
+                8 => copy_words::<8>(8, load, store),
+                0..=16 => copy_words::<16>(len, load, store),
+                _ => copy_words::<BULK>(len, load, store),
+            };
+        }
+        let body = len - TAIL;
+        let mut tail = [0; TAIL as usize];
+        source.read(offset + body, &mut tail).map_err(at_source)?;
+        fence(Ordering::Acquire);
+        let moved = source.copy_to(offset, target, target_offset, body as usize);
+        moved.map_err(|error| not_moved(error, from, to))?;
+        target.write_release(target_offset + body, &tail).map_err(at_target)
+    }
+
+    /// A copy between ranges that `span` accepted and that lie in several maps, or are empty.
+    #[cold]
+    fn copy_parts(&self, from: Iova, to: Iova, len: u64) -> Result<(), CopyRefused> {
+        if len < BULK as u64 {
+            let load = |words: &mut [u8]| self.read(from, words).map_err(CopyRefused::Source);
+            return copy_words::<BULK>(len, load, |words| self.write_release(to, words).map_err(CopyRefused::Target));
         }
         let body = len - TAIL;
         let mut tail = [0; TAIL as usize];
         self.read(Iova(from.0 + body), &mut tail).map_err(CopyRefused::Source)?;
         fence(Ordering::Acquire);
-        match (source, target) {
-            (Span::Whole(source, offset), Span::Whole(target, target_offset)) => {
-                let moved = source.copy_to(offset, target, target_offset, body as usize);
-                moved.map_err(|error| not_moved(error, from, to))?;
-            }
-            _ => self.move_parts(from.0, to.0, body)?,
-        }
+        self.move_parts(from.0, to.0, body)?;
         self.write_release(Iova(to.0 + body), &tail).map_err(CopyRefused::Target)
-    }
-
-    /// A copy of at most `N` bytes.
-    #[inline]
-    fn copy_words<const N: usize>(&self, from: Iova, to: Iova, len: usize) -> Result<(), CopyRefused> {
-        let mut words = [0; N];
-        let words = &mut words[..len];
-        self.read(from, words).map_err(CopyRefused::Source)?;
-        self.write_release(to, words).map_err(CopyRefused::Target)
     }
 
     /// Moves at least one byte between ranges that `span` accepted, map by map.
