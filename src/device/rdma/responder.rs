@@ -498,7 +498,12 @@ impl Portion<'_> {
                 return;
             }
             Err(error) => {
+                let job = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front().copied());
                 self.drop_job(qpn);
+                // Who still needs an answer that was given before keeps the key; this is a late request of one who got it.
+                if job.is_some_and(|job| !job.is_new()) {
+                    return;
+                }
                 return self.refuse(qpn, psn_add(psn, offset / settings.mtu), Refusal::Access(error));
             }
         };

@@ -1054,6 +1054,33 @@ fn a_read_whose_key_goes_in_the_middle_is_refused_as_such() {
 }
 
 #[test]
+fn a_late_read_of_a_key_that_is_gone_disturbs_nobody() {
+    let mut rig = RdmaRig::new();
+    let late = FaultRule::parse("delay:us=50000,kind=read,nth=1").expect("a rule");
+    rig.function.hca_mut().faults = super::fault::Faults::new(&[late]);
+    let (mut a, b) = rig.pair(QpType::RC, Link { timeout: 8, ..Link::default() });
+    let (from, to, local) = (rig.memory(4096), rig.memory(4096), rig.key);
+    let key = rig.create_key(|_| {});
+    rig.write(from, b"data");
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(4, local, to)].concat());
+    for _ in 0..20 {
+        rig.pass(1_000_000);
+    }
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+    assert_eq!(rig.read(to, 4), b"data", "it was asked for again");
+    rig.destroy_key(key);
+    for _ in 0..40 {
+        rig.pass(1_000_000);
+    }
+    assert_eq!(rig.function.summary().wire_faults[0].hit, 1);
+    assert_eq!([state(&mut rig, a.qpn), state(&mut rig, b.qpn)], [QpState::RTS; 2]);
+    rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(from, local), data(4, local, to)].concat());
+    let cqe = rig.poll(&mut a.cq);
+    success(cqe, CqeOpcode::REQ);
+}
+
+#[test]
 fn what_follows_a_receiver_that_is_not_ready_costs_no_retry() {
     let mut rig = RdmaRig::new();
     let (mut a, mut b) = rig.pair(QpType::RC, Link { retries: 0, timeout: 0, ..Link::default() });
