@@ -48,15 +48,18 @@ maps the doorbell pages and the device looks at them: faster by far, and the onl
 guest's stores (64-byte stores on arm64). It keeps one processor busy while traffic flows and about a tenth of one while
 the guest is quiet.
 
-Wire faults: --wire-fault ACTION:KEY=VALUE,... loses, doubles or delays packets, those from the function to itself too. A rule
-counts the packets that agree with it and hits some of them; a packet is hit by the first rule that wants it.
-  drop, duplicate, delay      what becomes of a packet; delay:us=N is late by N microseconds, behind what follows
-  qpn=N source=N dest=N       queue pair at either end, that sends, that receives; or any
-  service=rc|uc|ud|xrc|any    transport service
-  kind=WORD                   request, send, write, read, atomic; response, read-response, atomic-response, ack; any
-  psn=N                       sequence number
-  nth=N every=N times=N       first packet that is hit, counted from 1; distance of those after it; how many in all
-With nth or psn alone one packet is hit; with every all from the first on; with none all. The report counts for each rule.
+Wire faults: --wire-fault ACTION:KEY=VALUE,... loses, doubles or delays packets, also those from the
+function to itself. A rule counts the packets that agree with it and hits some of them; a packet is
+hit by the first rule that wants it.
+  drop, duplicate, delay    what becomes of a packet; delay:us=N is N microseconds late, behind others
+  qpn=N source=N dest=N     queue pair at either end, that sends, that receives; or any
+  service=rc|uc|ud|xrc|any  transport service
+  kind=WORD                 request, send, write, read, atomic, response, read-response,
+                            atomic-response, ack, any
+  psn=N                     sequence number
+  nth=N every=N times=N     first packet that is hit, from 1 on; distance of the next; how many in all
+With nth or psn but not every, one packet is hit; with none of these, all. The report has counts for
+each rule.
 
 Examples:
   cx10 serve --socket /tmp/cx10.sock
@@ -69,7 +72,7 @@ QEMU 11.1 or later, guest memory shared, and a PCIe root port so that the PCIe c
     -device pcie-root-port,id=rp0 \\
     -device '{\"driver\":\"vfio-user-pci\",\"bus\":\"rp0\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/cx10.sock\"}}' ...
 
-  cx10 serve --socket /tmp/cx10.sock --wire-fault drop:service=rc,kind=ack,every=50 --wire-fault delay:us=500,qpn=0x41,nth=3
+  cx10 serve --socket /tmp/cx10.sock --wire-fault drop:kind=ack,every=50 --wire-fault delay:us=500,nth=3
 
 Exit status: 0 clean, 1 set-up error, 2 a guest broke the ordering contract, 3 a check of cx10 failed.";
 
