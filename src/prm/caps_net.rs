@@ -45,6 +45,7 @@ crate::prm::layout! {
         nic_rate_limit @ 0xa : 1;
         packet_pacing_uid @ 0xb : 1;
         log_esw_max_sched_depth @ 0xc : 4;
+        flow_meter_reg_id @ 0x18 : 8, extra "DPDK drivers/common/mlx5/mlx5_prm.h, rdma-core tests/mlx5_prm_structs.py";
         packet_pacing_req_ud @ 0x22 : 1;
         packet_pacing_req_uc @ 0x23 : 1;
         esw_cross_esw_sched @ 0x29 : 1;
