@@ -12,6 +12,7 @@
 //! | [`config`] | a user | profiles, configuration files, `--set` |
 //! | [`trace`] | a file | what `cx10 trace` reads |
 //! | [`wire`] | a driver and its peers | frames |
+//! | [`ethernet`] | a driver and its peers | Ethernet queues, flow tables, frames |
 //! | [`packet`] | peers | RoCE frames |
 //! | [`wqe`] | a poster of work | work requests that change memory keys |
 //!
@@ -20,6 +21,7 @@
 
 pub mod bar;
 pub mod config;
+pub mod ethernet;
 pub mod grammar;
 pub mod input;
 pub mod machine;
