@@ -435,7 +435,7 @@ impl Hca {
         let keys = Keys { objects: &self.objects, space: &self.key_space };
         let (access, at) = (Access::LocalWrite, taken.segments);
         let mut reach = Reach::list(keys, taken.who, access, &path.entry, at, 0, len as u64);
-        while let Some(part) = reach.next()? {
+        while let Some(part) = reach.advance()? {
             let Part::Piece(Piece { place, len, order }) = part else { return Err(ReceiveError::Length) };
             *cost += BYTES_PER_STEP + len as usize;
             let store = Store { class: StoreClass::Payload, stream: Stream::Qp(taken.who.qpn), key: order };

@@ -120,7 +120,7 @@ impl<'a> Reach<'a> {
 
     /// The next part, or `None` after the last.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Part>, MemoryError> {
+    pub fn advance(&mut self) -> Result<Option<Part>, MemoryError> {
         loop {
             if self.left == 0 {
                 return Ok(None);
@@ -200,7 +200,7 @@ pub fn payload(
 ) -> Result<(Payload, usize), MemoryError> {
     let mut parts = [None; MAX_PARTS];
     let mut count = 0;
-    while let Some(part) = reach.next()? {
+    while let Some(part) = reach.advance()? {
         if count == most {
             return Err(MemoryError::Scattered);
         }
@@ -267,7 +267,7 @@ impl<'a> Source<'_, 'a> {
             Source::None => return Ok(None),
             Source::Bytes(bytes) => return Ok(Some(std::mem::take(bytes)).filter(|b| !b.is_empty()).map(Chunk::Bytes)),
             Source::Parts(parts) => parts.next().copied().flatten(),
-            Source::Reach(reach) => reach.next()?,
+            Source::Reach(reach) => reach.advance()?,
         };
         Ok(match part {
             None => None,
@@ -344,7 +344,7 @@ impl<'a> Memory<'a> {
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
         let (from, to) = (Stream::Qp(packet.head.source), Stream::Qp(target.who.qpn));
         let mut chunk = Chunk::Bytes(&[]);
-        while let Some(part) = target.next().map_err(MoveError::Target)? {
+        while let Some(part) = target.advance().map_err(MoveError::Target)? {
             let Part::Piece(mut piece) = part else { return Err(MoveError::Target(MemoryError::Short)) };
             while piece.len > 0 {
                 if chunk.len() == 0 {

@@ -131,8 +131,8 @@ impl Portion<'_> {
         let xrc = qp.service() == Service::Xrc;
         let mut entry = qp.flow.responder.entry.take().unwrap_or_default();
         let result = match shared {
-            Some(number) => self.from_shared(number, &settings, xrc, &mut entry),
-            None => self.from_own(qpn, &settings, &mut entry),
+            Some(number) => self.take_from_shared(number, &settings, xrc, &mut entry),
+            None => self.take_from_own(qpn, &settings, &mut entry),
         };
         if let Some(qp) = self.qp(qpn) {
             qp.flow.responder.entry = Some(entry);
@@ -144,7 +144,7 @@ impl Portion<'_> {
         result
     }
 
-    fn from_shared(
+    fn take_from_shared(
         &mut self,
         number: u32,
         settings: &Settings,
@@ -176,7 +176,7 @@ impl Portion<'_> {
         Ok(())
     }
 
-    fn from_own(&mut self, qpn: u32, settings: &Settings, entry: &mut ReceiveEntry) -> Result<(), NoEntry> {
+    fn take_from_own(&mut self, qpn: u32, settings: &Settings, entry: &mut ReceiveEntry) -> Result<(), NoEntry> {
         let bus = &mut *self.bus;
         let Some(qp) = self.hca.objects.qps.get_mut(qpn).map(|entry| &mut entry.object) else {
             return Err(NoEntry::NotThere);

@@ -551,7 +551,7 @@ impl Portion<'_> {
         let Remote { va, key, len } = resource.remote;
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into());
-        let Some(super::packet::Part::Piece(piece)) = reach.next()? else { return Err(MemoryError::Gone) };
+        let Some(super::packet::Part::Piece(piece)) = reach.advance()? else { return Err(MemoryError::Gone) };
         if piece.len != 8 {
             // Eight bytes in two places cannot change as one.
             return Err(MemoryError::Key(crate::mkey::translate::KeyError::PageRights));

@@ -671,7 +671,7 @@ fn survive(rules: &[&str]) -> (u64, u64) {
             rig.pass(300_000);
         }
         assert_eq!(done.len(), 4, "round {round}: {done:?}");
-        assert!(done.is_sorted_by_key(|counter| counter.wrapping_sub(done[0] as u32)), "{done:?}");
+        assert!(done.is_sorted_by_key(|counter| counter.wrapping_sub(done[0])), "{done:?}");
         let cqe = rig.poll(&mut b.cq);
         assert_eq!(success(cqe, CqeOpcode::RESP_SEND).byte_cnt(), len as u32);
         nothing(&mut rig, &mut b.cq);
