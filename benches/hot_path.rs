@@ -61,7 +61,7 @@ impl Bench {
         let mut rig = RdmaRig::with(profile);
         let (mut from, mut to) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_4K, ..Link::default() });
         let mut key = |at: u64| {
-            let list: Vec<u8> = (0..ROOM / 4096).flat_map(|page| (at + 4096 * page | 3).to_be_bytes()).collect();
+            let list: Vec<u8> = (0..ROOM / 4096).flat_map(|page| ((at + 4096 * page) | 3).to_be_bytes()).collect();
             rig.create_listed_key(&list, |mkc| {
                 mkc.set_access_mode_1_0(1);
                 mkc.set_start_addr(at);
