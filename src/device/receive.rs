@@ -238,8 +238,8 @@ impl Findings {
         let untagged = ones_complement(&frame[if tagged { MAC_HEADER + VLAN_TAG } else { MAC_HEADER }..]);
         let (sum, untagged_sum) = if full_sum {
             let tag = if tagged { ones_complement(&frame[MAC_HEADER..MAC_HEADER + VLAN_TAG]) } else { 0 };
-            let both = [tag.to_be_bytes(), untagged.to_be_bytes()].concat();
-            (ones_complement(&both), untagged)
+            let ([a, b], [c, d]) = (tag.to_be_bytes(), untagged.to_be_bytes());
+            (ones_complement(&[a, b, c, d]), untagged)
         } else {
             // The packet alone: no tags, no padding.
             let packet = layers.l3.map_or(0, |(_, at)| ones_complement(&frame[at..layers.end]));
