@@ -967,3 +967,44 @@ fn tables_of_the_sending_side_let_frames_pass_or_drop_them() {
     let answer = r.s.net.call(Opcode::CREATE_FLOW_GROUP, input.into_inner(), 16);
     assert_eq!(answer.syndrome(), super::flow::syn::CRITERIA_FIELD.0);
 }
+
+#[test]
+fn what_is_posted_to_a_queue_in_error_is_flushed_sooner_or_later() {
+    let mut r = Receiver::simple(0);
+    let rqn = r.rqs[0];
+    r.s.net.modify_rq(rqn, WqState::RDY, WqState::ERR, 0, 1, 0);
+    let wait = |r: &mut Receiver| {
+        let progress = r.s.net.rig.function.work();
+        assert!(!progress.more, "no time is spent on waiting");
+        progress.wait
+    };
+    assert_eq!(wait(&mut r), Some(1_000_000));
+    // Ever more seldom, but never not at all.
+    let mut waits = Vec::new();
+    for _ in 0..15 {
+        let Some(next) = wait(&mut r) else { break };
+        r.s.net.rig.clock.advance(next);
+        waits.push(next / 1_000_000);
+        r.s.net.rig.settle();
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 4096, 4096]);
+    r.post(0, 2);
+    r.s.net.rig.settle();
+    assert!(r.take().is_none());
+    r.s.net.rig.clock.advance(4_096_000_000);
+    r.s.net.rig.settle();
+    assert_eq!((r.error().1, r.error().1), (0, 1));
+    assert_eq!(wait(&mut r), Some(1_000_000), "who posts will post again");
+    // A queue that leaves the error state or is gone is not looked at.
+    r.s.net.modify_rq(rqn, WqState::ERR, WqState::RST, 0, 1, 0);
+    assert_eq!(wait(&mut r), None);
+    r.s.net.modify_rq(rqn, WqState::RST, WqState::ERR, 0, 1, 0);
+    assert_eq!(r.queues().len(), 2, "after a reset the record counts from 0 again");
+    let input = r.s.net.rq().into_inner();
+    let lonely = r.must(Opcode::CREATE_RQ, input);
+    r.s.net.modify_rq(rqn, WqState::ERR, WqState::RST, 0, 1, 0);
+    r.s.net.modify_rq(lonely, WqState::RST, WqState::ERR, 0, 1, 0);
+    assert_eq!(wait(&mut r), None, "it does not ask for flushing");
+    r.s.net.destroy(Opcode::DESTROY_RQ, lonely);
+    assert_eq!(wait(&mut r), None);
+}

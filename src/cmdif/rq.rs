@@ -120,6 +120,8 @@ fn modify_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     rq.set_state(new);
     if new == WqState::ERR {
         ctx.hca.flush_rq(rqn);
+    } else if let Some(rq) = ctx.hca.objects.rqs.get_mut(rqn) {
+        ctx.hca.flushes.forget(rqn, &mut rq.object);
     }
     done()
 }
@@ -144,6 +146,7 @@ fn query_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 
 fn destroy_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let rqn = DestroyRqIn::new(input)?.rqn();
-    ctx.hca.objects.destroy::<ReceiveQueue>(ctx.uid, rqn)?;
+    let mut rq = ctx.hca.objects.destroy::<ReceiveQueue>(ctx.uid, rqn)?;
+    ctx.hca.flushes.forget(rqn, &mut rq);
     done()
 }

@@ -396,7 +396,8 @@ impl Function {
         }
         let polling = self.hca.polling.as_ref().and_then(|polling| polling.next_deadline());
         let rdma = self.hca.rdma.next_deadline();
-        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma].into_iter().flatten().min();
+        let flush = self.hca.flushes.next_deadline();
+        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma, flush].into_iter().flatten().min();
         Progress {
             more: look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
             busy,

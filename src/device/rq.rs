@@ -31,12 +31,28 @@ pub struct ReceiveQueue {
     pub posted: u16,
     /// The ring could not be read or its completions not be written; only a reset helps.
     pub catastrophic: bool,
+    /// It waits for its turn to be flushed.
+    pub flush_waits: bool,
+    /// When its record is looked at again while it is in error; `looks` is how often it was in vain.
+    pub look_at: Option<u64>,
+    /// See `look_at`.
+    pub looks: u32,
 }
 
 impl ReceiveQueue {
     /// A queue in reset.
     pub fn new(context: Rqc<Vec<u8>>, memory: ReceiveMemory) -> ReceiveQueue {
-        ReceiveQueue { context, memory, state: WqState::RST, consumed: 0, posted: 0, catastrophic: false }
+        ReceiveQueue {
+            context,
+            memory,
+            state: WqState::RST,
+            consumed: 0,
+            posted: 0,
+            catastrophic: false,
+            flush_waits: false,
+            look_at: None,
+            looks: 0,
+        }
     }
 
     /// What the queue depends on as its context stands.
