@@ -5,7 +5,7 @@
 //! same addresses in the same order, on the driver's processor, where RDMA has the device copy. Rounds are interleaved;
 //! medians are compared.
 //!
-//! `cargo bench --bench rdma [-- ROUNDS]`
+//! `cargo bench --bench rdma [-- ROUNDS]`, or `rdma BYTES COUNT` and `rdma latency COUNT` for a profiler.
 // A program, not a library: nothing in it is public.
 #![allow(missing_docs)]
 
@@ -138,7 +138,27 @@ fn median(rounds: &[Round], pick: impl Fn(&Round) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
+/// For a profiler: one kind of traffic and nothing else.
+fn only(name: &str, count: u64) {
+    let device = Device::start_on(&["doorbells=poll"], 1);
+    let mut bench = Bench::new(&device);
+    match name {
+        "latency" => drop(bench.latency(count as usize)),
+        bytes => {
+            let len = bytes.parse().expect("latency, or bytes of a message");
+            let seconds = bench.stream(len, count);
+            println!("{:.1} ns a message", seconds * 1e9 / count as f64);
+        }
+    }
+}
+
 fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    if let [name, count] = &args[..] {
+        pin(0);
+        only(name, count.parse().expect("a number"));
+        return ExitCode::SUCCESS;
+    }
     let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(7usize);
     pin(0);
     let (polled, trapped) = (Device::start_on(&["doorbells=poll"], 1), Device::start_on(&[], 1));

@@ -74,13 +74,21 @@ pub struct Reach<'a> {
     /// Bytes to leave out before the first one.
     skip: u64,
     left: u64,
-    /// What is next, if it is in one piece.
-    direct: Option<Piece>,
     walk: Option<Walk<'a>>,
 }
 
 /// In a receive entry, the key that ends a list shorter than its stride.
 const TERMINATOR: u32 = 0x100;
+
+/// What a segment of a list comes to.
+enum Segment {
+    /// Bytes in the entry itself.
+    Inline { from: u16, len: u16 },
+    /// Memory behind a key.
+    Memory { key: u32, va: u64, len: u64 },
+    /// Nothing that is wanted.
+    Passed,
+}
 
 impl<'a> Reach<'a> {
     /// `len` bytes behind the first `offset` bytes of a list that begins `at` bytes into its entry.
@@ -94,28 +102,18 @@ impl<'a> Reach<'a> {
         len: u64,
     ) -> Reach<'a> {
         let segments = entry.get(at..).unwrap_or_default();
-        Reach { keys, who, access, to: None, segments, at, skip: offset, left: len, direct: None, walk: None }
+        Reach { keys, who, access, to: None, segments, at, skip: offset, left: len, walk: None }
     }
 
     /// `len` bytes at `va` of a key.
     pub fn key(keys: Keys<'a>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Reach<'a> {
         let to = Some((key, va));
-        Reach { keys, who, access, to, segments: &[], at: 0, skip: 0, left: len, direct: None, walk: None }
+        Reach { keys, who, access, to, segments: &[], at: 0, skip: 0, left: len, walk: None }
     }
 
     /// Whether `len` bytes at `va` of a key may be accessed so, as far as the key itself tells.
     pub fn check_key(keys: Keys<'_>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Result<(), KeyError> {
         allowed(keys.objects, keys.space, &who.request(key, va, len, access))
-    }
-
-    fn enter(&mut self, key: u32, va: u64, len: u64) -> Result<(), KeyError> {
-        let Keys { objects, space } = self.keys;
-        let request = self.who.request(key, va, len, self.access);
-        self.direct = direct(objects, space, &request)?;
-        if self.direct.is_none() {
-            self.walk = Some(resolve(objects, space, &request)?);
-        }
-        Ok(())
     }
 
     /// The next part, or `None` after the last.
@@ -125,10 +123,6 @@ impl<'a> Reach<'a> {
             if self.left == 0 {
                 return Ok(None);
             }
-            if let Some(piece) = self.direct.take() {
-                self.left -= piece.len.min(self.left);
-                return Ok(Some(Part::Piece(piece)));
-            }
             if let Some(walk) = &mut self.walk {
                 if let Some(piece) = walk.next() {
                     let piece = piece?;
@@ -137,18 +131,26 @@ impl<'a> Reach<'a> {
                 }
                 self.walk = None;
             }
-            if let Some((key, va)) = self.to.take() {
-                self.enter(key, va, self.left)?;
-                continue;
+            let (key, va, len) = match self.to.take() {
+                Some((key, va)) => (key, va, self.left),
+                None => match self.segment()? {
+                    Segment::Inline { from, len } => return Ok(Some(Part::Inline { from, len })),
+                    Segment::Memory { key, va, len } => (key, va, len),
+                    Segment::Passed => continue,
+                },
+            };
+            let Keys { objects, space } = self.keys;
+            let request = self.who.request(key, va, len, self.access);
+            if let Some(piece) = direct(objects, space, &request)? {
+                self.left -= piece.len.min(self.left);
+                return Ok(Some(Part::Piece(piece)));
             }
-            if let Some(part) = self.segment()? {
-                return Ok(Some(part));
-            }
+            self.walk = Some(resolve(objects, space, &request)?);
         }
     }
 
     /// Enters the next segment; inline data is a part of its own.
-    fn segment(&mut self) -> Result<Option<Part>, MemoryError> {
+    fn segment(&mut self) -> Result<Segment, MemoryError> {
         let segment = DataSeg::new(self.segments.get(..DATA_SEGMENT).ok_or(MemoryError::Short)?);
         let segment = segment.map_err(|_| MemoryError::Short)?;
         let receives = self.access == Access::LocalWrite;
@@ -162,11 +164,11 @@ impl<'a> Reach<'a> {
             self.skip -= skipped;
             let len = (count as u64 - skipped).min(self.left);
             if len == 0 {
-                return Ok(None);
+                return Ok(Segment::Passed);
             }
             self.left -= len;
             let from = u16::try_from(start as u64 + skipped).map_err(|_| MemoryError::Short)?;
-            return Ok(Some(Part::Inline { from, len: len as u16 }));
+            return Ok(Segment::Inline { from, len: len as u16 });
         }
         let (len, key, va) = (u64::from(segment.byte_count()), segment.lkey(), segment.addr());
         if receives && len == 0 && key == TERMINATOR {
@@ -175,13 +177,12 @@ impl<'a> Reach<'a> {
         self.pass(DATA_SEGMENT);
         if self.skip >= len {
             self.skip -= len;
-            return Ok(None);
+            return Ok(Segment::Passed);
         }
         let va = va.checked_add(self.skip).ok_or(KeyError::Bounds)?;
         let len = (len - self.skip).min(self.left);
         self.skip = 0;
-        self.enter(key, va, len)?;
-        Ok(None)
+        Ok(Segment::Memory { key, va, len })
     }
 
     fn pass(&mut self, bytes: usize) {

@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, VecDeque};
 use self::fault::{Delayed, Fate};
 use self::packet::{Packet, Payload, Transport};
 use self::requester::Step;
-use self::state::Settings;
+use self::state::{Job, Settings};
 use super::hca::Hca;
 use super::qp::State;
 use super::switch::Sender;
@@ -68,6 +68,8 @@ pub struct Schedule {
     pub general: Option<u32>,
     /// The frame that is being made.
     frame: Vec<u8>,
+    /// Queue pairs with an acknowledgement that goes out at the end of the present turn.
+    acknowledging: Vec<u32>,
     /// What the report says of the traffic.
     pub traffic: Rdma,
 }
@@ -90,6 +92,7 @@ impl Schedule {
         self.timers.clear();
         self.general = None;
         self.delayed = Delayed::default();
+        self.acknowledging.clear();
     }
 }
 
@@ -129,6 +132,7 @@ impl Hca {
         }
         let mut portion = Portion { hca: self, bus, now, spent: 0 };
         portion.late_arrivals();
+        portion.acknowledge_received();
         portion.expire_timers();
         for _ in 0..TURNS_PER_PORTION {
             if portion.spent >= BYTES_PER_PORTION {
@@ -188,8 +192,10 @@ impl Portion<'_> {
         self.spent += TURN_COST;
         let limit = self.spent + BYTES_PER_TURN;
         let more = loop {
-            let answered = self.answer_step(qpn) == Step::Done;
-            let in_error = self.qp(qpn).is_some_and(|qp| matches!(qp.state(), State::Err | State::SqErr));
+            let Some(qp) = self.qp(qpn) else { break false };
+            let in_error = matches!(qp.state(), State::Err | State::SqErr);
+            let answers = !qp.flow.responder.jobs.is_empty();
+            let answered = answers && self.answer_step(qpn) == Step::Done;
             let done = if in_error { self.flush(qpn) } else { self.send_step(qpn) == Step::Done };
             if !answered && !done {
                 break false;
@@ -201,8 +207,23 @@ impl Portion<'_> {
                 break true;
             }
         };
+        self.acknowledge_received();
         self.watch_for_acknowledgement(qpn);
         more
+    }
+
+    /// Sends the acknowledgements of what was received in a turn.
+    fn acknowledge_received(&mut self) {
+        // What they cause is no request, so no more of them join.
+        while let Some(qpn) = self.hca.rdma.acknowledging.pop() {
+            let first = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front().copied());
+            if let Some(Job::Ack { .. }) = first {
+                self.answer_step(qpn);
+            }
+            if self.qp(qpn).is_some_and(|qp| !qp.flow.responder.jobs.is_empty()) {
+                self.schedule(qpn);
+            }
+        }
     }
 
     /// Sets the timer of a queue pair that waits for an acknowledgement and has none.

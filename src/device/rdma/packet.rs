@@ -342,7 +342,7 @@ impl Part {
 }
 
 /// Parts that a packet names directly; payloads in more parts are walked to anew.
-pub const MAX_PARTS: usize = 4;
+pub const MAX_PARTS: usize = 2;
 
 /// Bytes that a packet carries itself.
 pub const SHORT: usize = 40;

@@ -48,13 +48,17 @@ impl Portion<'_> {
         if qp.flow.dead || qp.state() != State::Rts || requester.rnr_until.is_some() {
             return Step::Idle;
         }
-        if requester.cursor < requester.started.len() {
-            return self.send_packet(qpn);
+        if requester.cursor >= requester.started.len() {
+            if let Some(until) = requester.flush_until {
+                return self.flush_rest(qpn, until);
+            }
+            let started = self.start_next(qpn);
+            let sends = self.qp(qpn).is_some_and(|qp| qp.flow.requester.cursor < qp.flow.requester.started.len());
+            if started == Step::Idle || !sends {
+                return started;
+            }
         }
-        if let Some(until) = requester.flush_until {
-            return self.flush_rest(qpn, until);
-        }
-        self.start_next(qpn)
+        self.send_packet(qpn)
     }
 
     /// How many basic blocks wait at the queue's index; `None` if that cannot be known.

@@ -190,8 +190,10 @@ impl Portion<'_> {
                 if !settings.remote_write {
                     return Err(Refusal::Invalid);
                 }
-                // The whole range is checked before anything is written.
-                self.check_key(qpn, settings, Access::RemoteWrite, incoming.remote)?;
+                // The whole range is checked before anything is written; that of a whole message is when it is put.
+                if !operation.ends() || packet.len != len {
+                    self.check_key(qpn, settings, Access::RemoteWrite, incoming.remote)?;
+                }
                 self.count(settings.counter_set, |counters| &mut counters.rx_write_requests);
             }
             // The last packet completes the length that the first one announced.
@@ -387,18 +389,27 @@ impl Portion<'_> {
         self.schedule(qpn);
     }
 
-    /// Answers with an AETH, in its turn.
+    /// Answers with an AETH, in its turn. An acknowledgement waits for the end of the sender's turn: until then others
+    /// join it. Where packets may be lost each message has its own, so that the loss of one delays one.
     fn answer(&mut self, qpn: u32, psn: u32, syndrome: u8) {
+        let at_once = syndrome != aeth::ACK || !self.hca.faults.is_empty();
         let Some(qp) = self.qp(qpn) else { return };
         let responder = &mut qp.flow.responder;
         let word = u32::from(syndrome) << 24 | responder.msn;
         if responder.jobs.is_empty() {
-            return self.send_answer(qpn, Operation::Ack, psn, word, 0, Payload::None, 0);
+            if at_once {
+                return self.send_answer(qpn, Operation::Ack, psn, word, 0, Payload::None, 0);
+            }
+            responder.jobs.push_back(Job::Ack { psn, aeth: word });
+            self.hca.rdma.acknowledging.push(qpn);
+            return;
         }
-        // Acknowledgements that follow each other are one.
+        // Acknowledgements that follow each other are one: the furthest.
         if let Some(Job::Ack { psn: last, aeth }) = responder.jobs.back_mut() {
             if syndrome == aeth::ACK && *aeth >> 24 == u32::from(aeth::ACK) {
-                (*last, *aeth) = (psn, word);
+                if psn_diff(psn, *last) > 0 {
+                    (*last, *aeth) = (psn, word);
+                }
                 return;
             }
         }

@@ -750,8 +750,10 @@ fn a_train_counts_for_its_packets() {
     for service in [QpType::RC, QpType::UC] {
         // A rule makes every packet travel alone; this one hits none.
         let alone = long_messages(service, &["drop:qpn=0x123456"]);
-        assert_eq!(long_messages(service, &[]), alone, "{service:?}");
-        assert!(alone.0 > 3000);
+        let together = long_messages(service, &[]);
+        assert_eq!((together.1, &together.2), (alone.1, &alone.2), "{service:?}");
+        // Acknowledgements may be fewer.
+        assert!(alone.0 > 3000 && alone.0 - together.0.min(alone.0) < 20, "{} {}", alone.0, together.0);
     }
 }
 
