@@ -89,6 +89,12 @@ impl Rig {
         self.enable();
     }
 
+    /// Maps a part of the memory for the device again that was unmapped.
+    pub fn plug(&mut self, at: u64, len: u64) {
+        let map = self.function.bus_mut().map_mut();
+        map.map(Iova(at), len, Rights::ReadWrite, Some(self.memfd.as_fd()), at).expect("it is not mapped");
+    }
+
     /// Maps the memory, and nothing else, for the driver and for the device.
     fn plug_memory(&mut self) {
         for map in [&mut self.ram, self.function.bus_mut().map_mut()] {

@@ -1,13 +1,13 @@
 //! Datagrams: addresses, queue keys, the header area in front of the data, multicast, and general services on QP1
 //! (IBTA 9.8.3, 10.2.5; RoCE v2 annex A17; kernel `infiniband/hw/mlx5/gsi.c`, `ah.c`).
 
-use super::Portion;
 use super::complete::{GSI_QPN, is_v4, vendor};
 use super::entry::SendEntry;
 use super::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use super::packet::{Address, Head, Packet, Payload, SHORT};
 use super::receive::NoEntry;
 use super::state::{Failure, Settings};
+use super::{PART_COST, Portion};
 use crate::device::hca::Hca;
 use crate::device::qp::{Service, State};
 use crate::dma::StoreClass;
@@ -196,8 +196,9 @@ impl Portion<'_> {
         let (offset, len) = (u64::from(offset), u64::from(packet.len));
         let mut target = Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset, len);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        self.spent += packet.len as usize;
-        memory.put(packet, &mut target, StoreClass::Payload)
+        let parts = memory.put(packet, &mut target, StoreClass::Payload)?;
+        self.spent += packet.len as usize + parts * PART_COST;
+        Ok(())
     }
 }
 

@@ -339,14 +339,16 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// Moves the payload of `packet` to `target`, which has room for it.
-    pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<(), MoveError> {
+    /// Moves the payload of `packet` to `target`, which has room for it. Answers in how many parts the target is.
+    pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<usize, MoveError> {
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
         let (from, to) = (Stream::Qp(packet.head.source), Stream::Qp(target.who.qpn));
         let mut chunk = Chunk::Bytes(&[]);
+        let mut parts = 0;
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
             let Part::Piece(mut piece) = part else { return Err(MoveError::Target(MemoryError::Short)) };
+            parts += 1;
             while piece.len > 0 {
                 if chunk.len() == 0 {
                     let next = source.next(entry).map_err(MoveError::Source)?;
@@ -362,7 +364,7 @@ impl<'a> Memory<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(parts)
     }
 
     /// Moves the first `len` bytes of a chunk to a piece.

@@ -21,6 +21,8 @@ pub mod state;
 pub mod umr;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};

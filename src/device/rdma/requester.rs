@@ -725,9 +725,19 @@ impl Portion<'_> {
         let len = u64::from(packet.len);
         let mut target = Reach::list(keys, who, Access::LocalWrite, bytes, at, started.received.into(), len);
         let mut memory = super::memory::Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, &mut target, class).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, class).map_err(|error| match error {
             super::memory::MoveError::Source(error) | super::memory::MoveError::Target(error) => protection(error),
-        })
+        });
+        let parts = put?;
+        self.spent += parts * PART_COST;
+        let more = matches!(packet.head.operation, Operation::ReadFirst | Operation::ReadMiddle);
+        if parts > TRAIN_PARTS && packet.head.train > 0 && more {
+            // The rest of it comes packet by packet.
+            if let Some(sender) = self.qp(packet.head.source) {
+                sender.flow.responder.scattered = true;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -251,10 +251,22 @@ impl Portion<'_> {
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut target = Reach::key(keys, settings.who(qpn), Access::RemoteWrite, key, va, packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(error) => Refusal::Access(error),
-        })
+        });
+        self.count_parts(&packet.head, put?);
+        Ok(())
+    }
+
+    /// Counts the parts of memory that a packet went to. With many of them the packets behind it travel alone.
+    pub(super) fn count_parts(&mut self, head: &Head, parts: usize) {
+        self.spent += parts * PART_COST;
+        if parts > TRAIN_PARTS && head.train > 0 && !head.operation.ends() {
+            if let Some(sender) = self.qp(head.source) {
+                sender.flow.requester.scattered = true;
+            }
+        }
     }
 
     /// Puts a packet into the receive entry in use.
@@ -270,11 +282,13 @@ impl Portion<'_> {
         let mut target =
             Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset.into(), packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(MemoryError::Short) => Refusal::TooLong,
             MoveError::Target(error) => Refusal::Operation(error),
-        })
+        });
+        self.count_parts(&packet.head, put?);
+        Ok(())
     }
 
     /// Accepts a READ or an atomic operation; it is answered in its turn.

@@ -28,6 +28,9 @@ use crate::prm::wqe::{DataSeg, UmrCtrlSeg};
 /// Octwords to which drivers pad lists, and with them the room of every key (kernel `MLX5_UMR_FLEX_ALIGNMENT`).
 const PADDING: u64 = 4;
 
+/// Parts that a list may be in, if it has fewer octwords.
+const MOST_PARTS: usize = 4096;
+
 /// The queue that posted an entry, as far as UMR is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poster {
@@ -105,8 +108,8 @@ pub enum UmrError {
     /// The list cannot be read through its key.
     #[error("the list cannot be read through its key: {0}")]
     ListKey(KeyError),
-    /// The list's memory cannot be read.
-    #[error("the list's memory cannot be read")]
+    /// The list's memory cannot be read, or is in too many parts.
+    #[error("the list's memory cannot be read, or is in too many parts")]
     ListMemory,
 }
 
@@ -324,9 +327,15 @@ impl Hca {
             qpn: poster.qpn,
             reserved_lkey: poster.reserved_lkey,
         };
+        // Finding a part takes much more time than reading an entry, and nothing else is done meanwhile.
+        let most = MOST_PARTS.max(bytes.len() / OCTWORD);
         let mut rest = bytes;
-        for piece in resolve(&self.objects, &self.key_space, &request).map_err(UmrError::ListKey)? {
+        for (count, piece) in resolve(&self.objects, &self.key_space, &request).map_err(UmrError::ListKey)?.enumerate()
+        {
             let piece = piece.map_err(UmrError::ListKey)?;
+            if count >= most {
+                return Err(UmrError::ListMemory);
+            }
             let (now, later) = rest.split_at_mut(piece.len as usize);
             match piece.place {
                 Place::Memory(iova) => {
