@@ -225,6 +225,32 @@ fn linux_6_12() {
     life("6.12");
 }
 
+/// The network device as a receiver.
+fn ethernet(kernel: &str, profile: &str) {
+    boot(&Boot {
+        name: &format!("ethernet-{kernel}"),
+        kernel,
+        profile,
+        directory: "guest",
+        script: "ethernet.py",
+        unbinds: false,
+        // Of the port in promiscuous mode.
+        expected: &["*S-tagged traffic will be dropped while C-tag vlan stripping is enabled"],
+    });
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn ethernet_frames_reach_linux_7_3() {
+    ethernet("7.3", "connectx10-c2c");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn ethernet_frames_reach_linux_6_12() {
+    ethernet("6.12", "connectx7");
+}
+
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn strict_keys_are_refused_as_the_table_says() {
