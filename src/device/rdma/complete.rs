@@ -339,6 +339,7 @@ impl Portion<'_> {
         if state != State::Err {
             return false;
         }
+        self.drop_stale_receive(qpn);
         if self.post_receive_error(qpn, FLUSH) {
             return true;
         }

@@ -214,6 +214,24 @@ impl Portion<'_> {
         Ok(())
     }
 
+    /// Lets go of an entry of an XRC shared receive queue that is gone: its numbers may be those of other objects by now.
+    pub(super) fn drop_stale_receive(&mut self, qpn: u32) {
+        let Some(qp) = self.hca.objects.qps.get(qpn).map(|entry| &entry.object) else { return };
+        let responder = &qp.flow.responder;
+        let Some(entry) = responder.entry.as_deref().filter(|_| responder.taken && qp.service() == Service::Xrc) else {
+            return;
+        };
+        let queue = entry.shared.and_then(|number| self.hca.objects.xrc_srqs.get(number));
+        let same = queue.is_some_and(|queue| {
+            let context = &queue.object.context;
+            (context.pd(), context.cqn()) == (entry.pd, entry.cqn)
+        });
+        if let Some(qp) = self.qp(qpn).filter(|_| !same) {
+            qp.flow.responder.taken = false;
+            qp.flow.responder.message = None;
+        }
+    }
+
     /// How many entries of its own ring wait to be flushed; `None` if that cannot be known.
     pub(super) fn receives_left(&mut self, qpn: u32) -> Option<u16> {
         let bus = &mut *self.bus;

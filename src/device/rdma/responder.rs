@@ -57,6 +57,9 @@ impl Portion<'_> {
         if !self.addresses_match(&settings, head) {
             return;
         }
+        if head.transport == Transport::Xrc {
+            self.drop_stale_receive(qpn);
+        }
         // The keys of a request are those of the receive queue that it names, if that is of the same XRC domain.
         let mut stranger = false;
         if head.transport == Transport::Xrc {
@@ -598,8 +601,9 @@ impl Portion<'_> {
                     return Ok(self.bus.atomic(store, at, op)?);
                 }
                 // As one step all the same: what is swapped in was made of what was there.
+                const TRIES: usize = 1000;
                 let mut seen = 0;
-                loop {
+                for _ in 0..TRIES {
                     let swap = op.apply(u64::swap_bytes(seen)).swap_bytes();
                     let exchange =
                         AtomicOp::CompareSwap { compare: seen, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
@@ -609,6 +613,8 @@ impl Portion<'_> {
                     }
                     seen = found;
                 }
+                // A processor that writes the word without end.
+                Err(MemoryError::Gone)
             }
             Place::Device(at) => {
                 let mut bytes = [0; 8];
