@@ -1,8 +1,13 @@
-//! The device under unmodified kernels: each test boots one kernel and runs `tests/guest/checks.py` in it.
+//! The device under unmodified kernels: each test boots one kernel and runs checks of `tests/guest/` in it.
 //!
 //! Ignored by a plain `cargo test`, because a boot takes tens of seconds without hardware virtualisation;
 //! `scripts/test guest` runs them. What cannot run fails. `CX10_GUEST_KERNELS` restricts the kernels, `CX10_GUEST_CHECKS`
 //! the checks (words of their names).
+//!
+//! The checks are Python in the guest, started by hand like this, in `tests/guest`:
+//!
+//!     scripts/run -p connectx7 -- python3 run.py pingpong rdma_cm
+//!     scripts/run -- python3 suite.py test_qpex
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -96,20 +101,25 @@ struct Boot<'a> {
     profile: &'a str,
     /// The directory that the guest sees as its own, below `tests/`.
     directory: &'a str,
-    /// The script in it, which prints JSON lines.
-    script: &'a str,
+    /// The script in it, which prints JSON lines, and its arguments.
+    script: &'a [&'a str],
+    /// Further options of `cx10 run`.
+    options: &'a [&'a str],
     /// Whether the script leaves the driver unbound, so that nothing may be left in the device.
     unbinds: bool,
     /// Further kernel messages that belong to what the script does.
     expected: &'a [&'a str],
+    /// Whether the script asks for keys that the profile refuses.
+    refuses: bool,
 }
 
-fn boot(run: &Boot<'_>) {
+/// Boots, runs, judges; the report if there was a boot.
+fn boot(run: &Boot<'_>) -> Option<Value> {
     let Boot { name, kernel, .. } = *run;
     let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
     if !wanted.split_whitespace().any(|name| name == kernel) {
         println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
-        return;
+        return None;
     }
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{name}"));
     std::fs::create_dir_all(&kept).unwrap();
@@ -118,13 +128,16 @@ fn boot(run: &Boot<'_>) {
 
     let checks = std::env::var("CX10_GUEST_CHECKS").ok().filter(|_| run.unbinds).unwrap_or_default();
     let mut child = Command::new(env!("CARGO_BIN_EXE_cx10"))
-        .args(["run", "--kernel", kernel, "--profile", run.profile, "--timeout", TIMEOUT_SECONDS, "--json"])
+        .args(["run", "--kernel", kernel, "--profile", run.profile, "--timeout", TIMEOUT_SECONDS])
+        .args(run.options)
+        .arg("--json")
         .arg(&json)
         .arg("--keep-console")
         .arg(&console)
         .arg("--trace")
         .arg(&trace)
-        .args(["--", "python3", run.script])
+        .args(["--", "python3"])
+        .args(run.script)
         .args(checks.split_whitespace())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(run.directory))
         .stdin(Stdio::null())
@@ -156,6 +169,9 @@ fn boot(run: &Boot<'_>) {
         println!("{name}: {} {check} ({seconds} s)", if ok { "ok    " } else { "FAILED" });
         if ok {
             passed += 1;
+            if let Some(detail) = value["detail"].as_str().filter(|detail| !detail.is_empty() && *detail != "passed") {
+                println!("{name}:        {detail}");
+            }
         } else {
             failed.push(format!("{check}: {}", value["detail"].as_str().unwrap_or_default()));
         }
@@ -171,8 +187,8 @@ fn boot(run: &Boot<'_>) {
     for failure in report["device"]["internal_failures"].as_array().into_iter().flatten() {
         failed.push(format!("device: {failure}"));
     }
-    // The driver's own keys all pass; only the script that asks for others has any refused.
-    if run.unbinds && report["device"]["keys"]["refused"] != serde_json::json!([]) {
+    // The driver's own keys all pass; only scripts that ask for others have any refused.
+    if !run.refuses && report["device"]["keys"]["refused"] != serde_json::json!([]) {
         failed.push(format!("keys of the driver were refused: {}", report["device"]["keys"]["refused"]));
     }
     // Only a run of all checks ends with the driver unbound.
@@ -185,6 +201,7 @@ fn boot(run: &Boot<'_>) {
     }
     assert!(failed.is_empty(), "{name}: {} failures; {place}\n  {}", failed.len(), failed.join("\n  "));
     assert!(passed > 0, "{name}: no check ran");
+    Some(report)
 }
 
 /// Every way of life of the driver, and its user's tools.
@@ -194,23 +211,71 @@ fn life(kernel: &str) {
         kernel,
         profile: "connectx10-c2c",
         directory: "guest",
-        script: "checks.py",
+        script: &["checks.py"],
+        options: &[],
         unbinds: true,
         expected: &[],
+        refuses: false,
     });
 }
 
+/// What the driver says of a refused key; the syndrome is that of the ordering policy.
+const REFUSED_KEY: [&str; 3] = [
+    "*CREATE_MKEY(0x200) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x230001)*",
+    "*create mkey failed*",
+    // Its messages come at a limited rate.
+    "mlx5_cmd_out_err: * callbacks suppressed",
+];
+
 /// Every kind of key, asked for from user space.
-fn keys(profile: &str, expected: &[&str]) {
+fn keys(profile: &str, refuses: bool) {
     boot(&Boot {
         name: &format!("keys-{profile}"),
         kernel: "7.3",
         profile,
         directory: "",
-        script: "guest/devx_mkeys.py",
+        script: &["guest/devx_mkeys.py"],
+        options: &[],
         unbinds: false,
-        expected,
+        expected: if refuses { &REFUSED_KEY } else { &[] },
+        refuses,
     });
+}
+
+/// RDMA traffic: checks of the modules that `script` names.
+fn rdma(name: &str, profile: &str, script: &[&str], options: &[&str]) -> Option<Value> {
+    let refuses = profile == "connectx10-c2c";
+    let expected: Vec<&str> = REFUSED_KEY.iter().take(if refuses { 3 } else { 0 }).chain(&TOOLS).copied().collect();
+    boot(&Boot {
+        name: &format!("rdma-{name}"),
+        kernel: "7.3",
+        profile,
+        directory: "",
+        script,
+        options,
+        unbinds: false,
+        expected: &expected,
+        refuses,
+    })
+}
+
+/// What the kernel says of the things that the checks do with it.
+const TOOLS: [&str; 3] = [
+    // NVMe says so at each connection.
+    "nvme nvme*",
+    "nvmet: *",
+    "RDS/IB: *",
+];
+
+/// The refusals of a run on a strict device, each with the reason that a user needs.
+fn all_refusals_name_the_ordering(report: &Value) {
+    let refused = report["device"]["keys"]["refused"].as_array().expect("a list");
+    assert!(!refused.is_empty(), "nothing was refused");
+    for refusal in refused {
+        assert_eq!(refusal["field"], "relaxed_ordering_write", "{refusal}");
+        let path = refusal["path"].as_str().unwrap_or_default();
+        assert!(path.contains("IBV_ACCESS_RELAXED_ORDERING") || path.contains("ibv_reg_dm_mr"), "{refusal}");
+    }
 }
 
 #[test]
@@ -254,20 +319,61 @@ fn ethernet_frames_reach_linux_6_12() {
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn strict_keys_are_refused_as_the_table_says() {
-    keys(
-        "connectx10-c2c",
-        &[
-            // What the driver says of a refused key; the syndrome is that of the ordering policy.
-            "*CREATE_MKEY(0x200) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0x230001)*",
-            "*create mkey failed*",
-        ],
-    );
+    keys("connectx10-c2c", true);
 }
 
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn the_same_keys_are_granted_where_strong_ordering_is_allowed() {
-    keys("connectx7", &[]);
+    keys("connectx7", false);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_tools_run_on_a_strict_device_as_far_as_they_ask_for_relaxed_ordering() {
+    let modules = ["guest/run.py", "pingpong", "rdma_cm", "perftest", "storage", "rds"];
+    let report = rdma("strict", "connectx10-c2c", &modules, &[]);
+    report.iter().for_each(all_refusals_name_the_ordering);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_tools_run_where_strong_ordering_is_allowed() {
+    rdma("tools", "connectx7", &["guest/run.py", "pingpong", "rdma_cm", "perftest_strong"], &[]);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_survives_a_wire_that_loses_doubles_and_delays() {
+    const FAULTS: [&str; 6] = [
+        "--wire-fault",
+        "drop:service=rc,every=797",
+        "--wire-fault",
+        "duplicate:service=rc,every=311",
+        "--wire-fault",
+        "delay:us=2000,service=rc,every=613",
+    ];
+    let modules = ["guest/run.py", "storage", "rds", "faults"];
+    let Some(report) = rdma("faults", "connectx10-c2c", &modules, &FAULTS) else { return };
+    for fault in report["device"]["wire_faults"].as_array().expect("a list") {
+        assert!(fault["hit"].as_u64() > Some(10), "hardly a packet was hit: {fault}");
+    }
+    let traffic = &report["device"]["rdma"];
+    assert_eq!((&traffic["failed"], &traffic["refused"]), (&0.into(), &0.into()), "requests failed: {traffic}");
+    assert!(traffic["retries"].as_u64() > Some(10), "nothing was sent again: {traffic}");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_cores_own_tests_pass() {
+    rdma("suite", "connectx7", &["guest/suite.py"], &[]);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_cores_own_tests_fail_on_a_strict_device_only_at_refused_keys() {
+    let report = rdma("suite-strict", "connectx10-c2c", &["guest/suite.py"], &[]);
+    report.iter().for_each(all_refusals_name_the_ordering);
 }
 
 #[test]
