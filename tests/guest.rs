@@ -273,7 +273,7 @@ fn all_refusals_name_the_ordering(report: &Value) {
     assert!(!refused.is_empty(), "nothing was refused");
     for refusal in refused {
         assert_eq!(refusal["field"], "relaxed_ordering_write", "{refusal}");
-        let path = refusal["path"].as_str().unwrap_or_default();
+        let path = refusal["driver_path"].as_str().unwrap_or_default();
         assert!(path.contains("IBV_ACCESS_RELAXED_ORDERING") || path.contains("ibv_reg_dm_mr"), "{refusal}");
     }
 }

@@ -56,7 +56,7 @@ def measure(tool, *options, sizes=None, iterations=100, seconds=60):
     if not steady:
         return "done, not measured"
     if tool.endswith("_lat"):
-        return f"{rows[0][4]:.1f} us for {rows[0][0]:.0f} B, {rows[-1][4]:.1f} us for {rows[-1][0]:.0f} B"
+        return ", ".join(f"{row[4]:.1f} us for {row[0]:.0f} B" for row in rows[:1] + rows[1:][-1:])
     return f"{rows[-1][3]:.1f} MiB/s with {rows[-1][0]:.0f} B, {rows[0][4] * 1e3:.1f} kmsg/s with {rows[0][0]:.0f} B"
 
 
@@ -65,6 +65,6 @@ def variants(tool, *lists, **arguments):
     return "; ".join(f"{' '.join(map(str, o))}: {measure(tool, *o, **arguments)}" for o in lists)
 
 
-def one_at_a_time(tool, *options):
-    """A latency tool over sizes up to 1 MiB; where processors are scarce each exchange takes milliseconds."""
-    return "; ".join(measure(tool, *options, sizes=[size], iterations=20) for size in (2, 4096, 65536, 1 << 20))
+def one_at_a_time(tool, *options, sizes=(2, 4096, 65536, 1 << 20)):
+    """A latency tool over a few sizes; where processors are scarce each exchange takes milliseconds."""
+    return "; ".join(measure(tool, *options, sizes=[size], iterations=20) for size in sizes)
