@@ -297,10 +297,12 @@ fn ethernet(kernel: &str, profile: &str) {
         kernel,
         profile,
         directory: "guest",
-        script: "ethernet.py",
+        script: &["ethernet.py"],
+        options: &[],
         unbinds: false,
         // Of the port in promiscuous mode.
         expected: &["*S-tagged traffic will be dropped while C-tag vlan stripping is enabled"],
+        refuses: false,
     });
 }
 
