@@ -153,6 +153,8 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
     let output = child.wait_with_output().expect("cx10 ends");
     let log = log.join().expect("the log is read");
 
+    // Every result, for tables.
+    std::fs::write(kept.join("checks.jsonl"), &output.stdout).unwrap();
     let mut failed = Vec::new();
     let mut passed = 0u64;
     let mut done = None;
@@ -163,6 +165,9 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
         };
         if let Some(count) = value["done"].as_u64() {
             done = Some(count);
+        }
+        if value["suite"].is_object() {
+            println!("{name}: {value}");
         }
         let Some(check) = value["check"].as_str() else { continue };
         let (ok, seconds) = (value["ok"] == true, &value["seconds"]);
@@ -176,7 +181,7 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
             failed.push(format!("{check}: {}", value["detail"].as_str().unwrap_or_default()));
         }
     }
-    let place = format!("report, console and trace are in {}", kept.display());
+    let place = format!("report, results, console and trace are in {}", kept.display());
     let report = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     let Some(report) = report else { panic!("{name}: no report (exit {}); {place}", output.status) };
     for problem in report["guest"]["problems"].as_array().into_iter().flatten() {

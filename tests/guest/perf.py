@@ -10,12 +10,12 @@ PORTS = itertools.count(18700)
 ALL_SIZES = [2**n for n in range(1, 24)]
 
 
-def perftest(tool, *options, iterations=100, seconds=60):
+def perftest(tool, *options, iterations=100, seconds=60, dev=None):
     """Runs a pair: rows of numbers as the client prints them, and whether it could measure times.
 
     The first two numbers of a row are size and iterations.
     """
-    dev, port = device(), next(PORTS)
+    dev, port = dev or device(), next(PORTS)
     argv = [tool, "-F", "-d", dev.name, "-x", dev.gid, "-p", str(port), "-n", str(iterations), *map(str, options)]
     target, is_listening = "127.0.0.1", tcp_port_is_listening
     if "-R" in options:
