@@ -192,9 +192,13 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
     for failure in report["device"]["internal_failures"].as_array().into_iter().flatten() {
         failed.push(format!("device: {failure}"));
     }
-    // The driver's own keys all pass; only scripts that ask for others have any refused.
-    if !run.refuses && report["device"]["keys"]["refused"] != serde_json::json!([]) {
-        failed.push(format!("keys of the driver were refused: {}", report["device"]["keys"]["refused"]));
+    // The driver's own keys all pass, and only scripts that say so stumble over ordering. User contexts (uid not 0) may
+    // be refused for other reasons, which the scripts judge.
+    let refused = report["device"]["keys"]["refused"].as_array().expect("the report has the refusals");
+    let wrong = |refusal: &&Value| !run.refuses && (refusal["uid"] == 0 || refusal["ordering"] == true);
+    let wrong: Vec<_> = refused.iter().filter(wrong).collect();
+    if !wrong.is_empty() {
+        failed.push(format!("keys were refused: {}", serde_json::json!(wrong)));
     }
     // Only a run of all checks ends with the driver unbound.
     if run.unbinds && checks.is_empty() {
@@ -370,16 +374,19 @@ fn rdma_survives_a_wire_that_loses_doubles_and_delays() {
     assert!(traffic["retries"].as_u64() > Some(10), "nothing was sent again: {traffic}");
 }
 
+/// One of the tests asks for the longest completion queue there is, half a gigabyte.
+const SUITE_MEMORY: [&str; 2] = ["--mem", "2G"];
+
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn rdma_cores_own_tests_pass() {
-    rdma("suite", "connectx7", &["guest/suite.py"], &[]);
+    rdma("suite", "connectx7", &["guest/suite.py"], &SUITE_MEMORY);
 }
 
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn rdma_cores_own_tests_fail_on_a_strict_device_only_at_refused_keys() {
-    let report = rdma("suite-strict", "connectx10-c2c", &["guest/suite.py"], &[]);
+    let report = rdma("suite-strict", "connectx10-c2c", &["guest/suite.py"], &SUITE_MEMORY);
     report.iter().for_each(all_refusals_name_the_ordering);
 }
 
