@@ -1,0 +1,294 @@
+//! Answers of the receiving side: acknowledgements, the data of READs, atomic operations, and all of them once more for
+//! a sender who missed them (IBTA 9.7.5, 9.4.5).
+
+use super::{MAX_JOBS, PACKET_COST, Refusal};
+use crate::device::qp::State;
+use crate::device::rdma::memory::{Keys, MemoryError, Reach, payload};
+use crate::device::rdma::packet::{Head, Operation, Packet, Part, Payload, Remote, aeth, psn_add, psn_diff};
+use crate::device::rdma::requester::Step;
+use crate::device::rdma::state::{Job, Resource, Settings, transport};
+use crate::device::rdma::{PART_COST, Portion, TRAIN_PARTS, most_parts};
+use crate::dma::bus::AtomicOp;
+use crate::dma::{Store, StoreClass, Stream};
+use crate::mkey::translate::{Access, KeyError, Place};
+
+impl Portion<'_> {
+    /// A request that was executed before: its answer was lost.
+    pub(super) fn duplicate(&mut self, qpn: u32, settings: &Settings, packet: &Packet) {
+        let head = &packet.head;
+        self.count(settings.counter_set, |counters| &mut counters.duplicate_request);
+        let Some(qp) = self.qp(qpn) else { return };
+        let responder = &mut qp.flow.responder;
+        if responder.jobs.len() >= MAX_JOBS {
+            return;
+        }
+        if head.operation != Operation::ReadRequest && !head.operation.is_atomic() {
+            // Its own number and no later one: that would say that answers behind it are lost.
+            if head.ack_request {
+                self.answer(qpn, head.last_psn(), aeth::ACK);
+            }
+            return;
+        }
+        let resource = responder.resources.iter().rev().find(|resource| {
+            let ahead = psn_diff(head.psn, resource.first);
+            ahead >= 0 && (ahead as u32) < resource.packets
+        });
+        let Some(resource) = resource.copied() else { return };
+        if resource.operation != head.operation {
+            return;
+        }
+        let job = if head.operation == Operation::ReadRequest {
+            // A part of the READ may be asked for again; it must be a part.
+            let ahead = psn_diff(head.psn, resource.first) as u32;
+            let skipped = ahead.saturating_mul(settings.mtu);
+            let wanted = Remote {
+                va: resource.remote.va.wrapping_add(skipped.into()),
+                key: resource.remote.key,
+                len: resource.remote.len.saturating_sub(skipped),
+            };
+            if head.remote.va != wanted.va || head.remote.key != wanted.key || head.remote.len > wanted.len {
+                return;
+            }
+            Job::Read { remote: head.remote, pd: resource.pd, offset: 0, psn: head.psn, msn: resource.msn, again: true }
+        } else {
+            Job::Atomic { psn: resource.first, msn: resource.msn, again: true }
+        };
+        // An answer that waits, or is under way, goes on from where it is asked for now.
+        let last = psn_add(resource.first, resource.packets);
+        let waiting = responder.jobs.iter_mut().find(|job| match job {
+            Job::Read { psn, .. } | Job::Atomic { psn, .. } => {
+                psn_diff(*psn, resource.first) >= 0 && psn_diff(*psn, last) < 0
+            }
+            Job::Ack { .. } | Job::Refuse { .. } => false,
+        });
+        match waiting {
+            // It keeps its place among those that are counted.
+            Some(waiting) => *waiting = job.counted_as(waiting),
+            None => responder.jobs.push_back(job),
+        }
+        self.schedule(qpn);
+    }
+
+    /// Answers with an AETH, in its turn. An acknowledgement waits for the end of the sender's turn: until then others
+    /// join it. Where packets may be lost each message has its own, so that the loss of one delays one.
+    pub(super) fn answer(&mut self, qpn: u32, psn: u32, syndrome: u8) {
+        let at_once = syndrome != aeth::ACK || !self.hca.faults.is_empty();
+        let Some(qp) = self.qp(qpn) else { return };
+        let responder = &mut qp.flow.responder;
+        let word = u32::from(syndrome) << 24 | responder.msn;
+        if responder.jobs.is_empty() {
+            if at_once {
+                return self.send_answer(qpn, Operation::Ack, psn, word, 0, Payload::None, 0);
+            }
+            responder.jobs.push_back(Job::Ack { psn, aeth: word });
+            self.hca.rdma.acknowledging.push(qpn);
+            return;
+        }
+        // Acknowledgements that follow each other are one: the furthest.
+        if let Some(Job::Ack { psn: last, aeth }) = responder.jobs.back_mut() {
+            if syndrome == aeth::ACK && *aeth >> 24 == u32::from(aeth::ACK) {
+                if psn_diff(psn, *last) > 0 {
+                    (*last, *aeth) = (psn, word);
+                }
+                return;
+            }
+        }
+        responder.jobs.push_back(Job::Ack { psn, aeth: word });
+        self.schedule(qpn);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one packet")]
+    fn send_answer(
+        &mut self,
+        qpn: u32,
+        operation: Operation,
+        psn: u32,
+        aeth: u32,
+        original: u64,
+        payload: Payload,
+        len: u32,
+    ) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let settings = qp.flow.settings;
+        let Some(transport) = transport(qp.service()) else { return };
+        let mut head = Head {
+            transport,
+            operation,
+            source: qpn,
+            dest: settings.remote_qpn,
+            psn,
+            train: len.div_ceil(settings.mtu.max(1)).max(1) - 1,
+            aeth,
+            original,
+            ..Head::default()
+        };
+        if self.address_connected(&settings, &mut head) {
+            self.transmit(Packet { head, len, payload });
+        }
+    }
+
+    /// Sends the next answer, or the next part of it.
+    pub(in crate::device::rdma) fn answer_step(&mut self, qpn: u32) -> Step {
+        let Some(qp) = self.qp(qpn) else { return Step::Idle };
+        if qp.flow.dead || !matches!(qp.state(), State::Rtr | State::Rts | State::SqErr | State::Sqd) {
+            return Step::Idle;
+        }
+        let settings = qp.flow.settings;
+        let Some(job) = qp.flow.responder.jobs.front().copied() else { return Step::Idle };
+        self.spent += PACKET_COST / 2;
+        match job {
+            Job::Ack { psn, aeth } => {
+                self.drop_job(qpn);
+                self.send_answer(qpn, Operation::Ack, psn, aeth, 0, Payload::None, 0);
+            }
+            Job::Read { remote, pd, offset, psn, msn, .. } => {
+                let settings = Settings { pd, ..settings };
+                self.answer_read(qpn, &settings, remote, offset, psn, msn);
+            }
+            Job::Atomic { psn, msn, .. } => self.answer_atomic(qpn, &settings, psn, msn),
+            Job::Refuse { psn, refusal } => {
+                self.drop_job(qpn);
+                self.refuse(qpn, psn, refusal);
+            }
+        }
+        Step::Done
+    }
+
+    fn drop_job(&mut self, qpn: u32) {
+        if let Some(qp) = self.qp(qpn) {
+            qp.flow.responder.jobs.pop_front();
+            qp.flow.responder.scattered = false;
+        }
+    }
+
+    fn answer_read(&mut self, qpn: u32, settings: &Settings, remote: Remote, offset: u32, psn: u32, msn: u32) {
+        let left = remote.len.saturating_sub(offset);
+        let Some(qp) = self.qp(qpn) else { return };
+        let scattered = qp.flow.responder.scattered;
+        let most = self.train_bytes(settings, scattered);
+        let count = left.min(most);
+        let (first, last) = (offset == 0, left <= most);
+        let va = remote.va.wrapping_add(offset.into());
+        let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
+        let who = settings.who(qpn);
+        let data = match count {
+            0 => Ok((Payload::None, 0)),
+            _ => {
+                let mut reach = Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into());
+                let many = Payload::Key { key: remote.key, va, pd: settings.pd };
+                payload(&mut reach, many, most_parts(count.div_ceil(settings.mtu) - 1), self.bus)
+            }
+        };
+        let (data, parts) = match data {
+            Ok(data) => data,
+            Err(MemoryError::Scattered) => {
+                self.spent += TRAIN_PARTS * PART_COST;
+                if let Some(qp) = self.qp(qpn) {
+                    qp.flow.responder.scattered = true;
+                }
+                return;
+            }
+            Err(error) => {
+                let job = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front().copied());
+                self.drop_job(qpn);
+                // Who still needs an answer that was given before keeps the key; this is a late request of one who got it.
+                if job.is_some_and(|job| !job.is_new()) {
+                    return;
+                }
+                return self.refuse(qpn, psn_add(psn, offset / settings.mtu), Refusal::Access(error));
+            }
+        };
+        self.spent += count as usize + parts * PART_COST;
+        if last {
+            self.drop_job(qpn);
+        } else if let Some(Job::Read { offset: done, .. }) =
+            self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front_mut())
+        {
+            *done = offset + count;
+        }
+        let operation = match (first, last) {
+            (true, true) => Operation::ReadOnly,
+            (true, false) => Operation::ReadFirst,
+            (false, true) => Operation::ReadLast,
+            (false, false) => Operation::ReadMiddle,
+        };
+        let word = u32::from(aeth::ACK) << 24 | msn;
+        self.send_answer(qpn, operation, psn_add(psn, offset / settings.mtu), word, 0, data, count);
+    }
+
+    fn answer_atomic(&mut self, qpn: u32, settings: &Settings, psn: u32, msn: u32) {
+        self.drop_job(qpn);
+        let Some(qp) = self.qp(qpn) else { return };
+        let found = qp.flow.responder.resources.iter().rev().find(|resource| resource.first == psn).copied();
+        let Some(resource) = found else { return };
+        let original = match resource.original {
+            Some(original) => original,
+            None => match self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource) {
+                Ok(original) => original,
+                Err(error) => return self.refuse(qpn, psn, Refusal::Access(error)),
+            },
+        };
+        if let Some(qp) = self.qp(qpn) {
+            let saved = qp.flow.responder.resources.iter_mut().rev().find(|resource| resource.first == psn);
+            if let Some(saved) = saved {
+                saved.original = Some(original);
+            }
+        }
+        let word = u32::from(aeth::ACK) << 24 | msn;
+        self.send_answer(qpn, Operation::AtomicAck, psn, word, original, Payload::None, 0);
+    }
+
+    fn do_atomic(&mut self, qpn: u32, settings: &Settings, resource: &Resource) -> Result<u64, MemoryError> {
+        let Remote { va, key, len } = resource.remote;
+        let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
+        let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into());
+        let Some(Part::Piece(piece)) = reach.advance()? else { return Err(MemoryError::Gone) };
+        if piece.len != 8 {
+            // Eight bytes in two places cannot change as one.
+            return Err(MemoryError::Key(KeyError::PageRights));
+        }
+        let operands = resource.operands;
+        let op = match resource.operation {
+            Operation::CompareSwap | Operation::MaskedCompareSwap => AtomicOp::CompareSwap {
+                compare: operands.compare,
+                compare_mask: operands.compare_mask,
+                swap: operands.swap_add,
+                swap_mask: operands.swap_add_mask,
+            },
+            _ => AtomicOp::FetchAdd { add: operands.swap_add, boundary: operands.swap_add_mask },
+        };
+        match piece.place {
+            Place::Memory(at) => {
+                let store = Store { class: StoreClass::AtomicResult, stream: Stream::Qp(qpn), key: piece.order };
+                if !self.hca.atomics_big_endian {
+                    return Ok(self.bus.atomic(store, at, op)?);
+                }
+                // As one step all the same: what is swapped in was made of what was there.
+                const TRIES: usize = 1000;
+                let mut seen = 0;
+                for _ in 0..TRIES {
+                    let swap = op.apply(u64::swap_bytes(seen)).swap_bytes();
+                    let exchange =
+                        AtomicOp::CompareSwap { compare: seen, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
+                    let found = self.bus.atomic(store, at, exchange)?;
+                    if found == seen {
+                        return Ok(found.swap_bytes());
+                    }
+                    seen = found;
+                }
+                // A processor that writes the word without end.
+                Err(MemoryError::Gone)
+            }
+            Place::Device(at) => {
+                let mut bytes = [0; 8];
+                self.hca.memic.read(at, &mut bytes);
+                let big = self.hca.atomics_big_endian;
+                let original = if big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) };
+                let changed = op.apply(original);
+                self.hca.memic.write(at, &if big { changed.to_be_bytes() } else { changed.to_le_bytes() });
+                Ok(original)
+            }
+            Place::Nowhere => Ok(0),
+        }
+    }
+}
