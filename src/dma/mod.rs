@@ -6,6 +6,7 @@
 
 pub mod bus;
 pub mod map;
+pub mod order;
 
 use std::fmt;
 
