@@ -15,13 +15,13 @@ static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 fn loads_stores_copies_and_atomics_do_not_allocate() {
     const PAGE: u64 = 4096;
     let fd = memfd("cx10-dma-alloc", 16 * PAGE, true).unwrap();
-    let mut bus = Bus::new();
+    let mut bus = Bus::new(0);
     bus.set_bus_master(true);
     for page in 0..16 {
         bus.map_mut().map(Iova(page * PAGE), PAGE, Rights::ReadWrite, Some(fd.as_fd()), (15 - page) * PAGE).unwrap();
     }
-    let load = Load::device(LoadClass::Payload, Stream::Qp(1));
-    let store = Store::device(StoreClass::Payload, Stream::Qp(1));
+    let load = Load::device(LoadClass::Payload, Stream::Responder(1));
+    let store = Store::device(StoreClass::Payload, Stream::Responder(1));
     let mut bytes = vec![7; 3 * PAGE as usize];
     let before = HEAP.total_allocated();
     for len in [1, 8, 64, 255, 256, PAGE, 3 * PAGE] {

@@ -31,7 +31,7 @@ fn create_eq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     if u64::from(log_size) > ctx.hca.caps.general("log_max_eq_sz") {
         return refuse(syn::TOO_LARGE);
     }
-    if context.intr() >= ctx.irq.count() {
+    if context.intr() >= ctx.bus.irq().count() {
         return refuse(syn::NO_SUCH_VECTOR);
     }
     let bitmask: [u64; 4] = std::array::from_fn(|i| input.event_bitmask(i).unwrap_or(0));

@@ -46,7 +46,6 @@ mod wq;
 
 use self::error::{CmdError, Syndrome, common};
 use crate::device::hca::{Hca, Phase};
-use crate::device::irq::Interrupts;
 use crate::dma::Bus;
 use crate::prm::cmd::MboxIn;
 use crate::prm::opcode::Opcode;
@@ -67,8 +66,6 @@ pub struct Ctx<'a> {
     pub hca: &'a mut Hca,
     /// Guest memory.
     pub bus: &'a mut Bus,
-    /// Interrupts.
-    pub irq: &'a mut Interrupts,
     /// Device time in nanoseconds.
     pub now: u64,
 }
@@ -182,15 +179,9 @@ pub fn header(input: &[u8]) -> (Opcode, u16, u16) {
 }
 
 /// Runs the command in `input` and returns its whole output, status and syndrome included.
-pub fn run(
-    hca: &mut Hca,
-    bus: &mut Bus,
-    irq: &mut Interrupts,
-    now: u64,
-    input: &[u8],
-) -> (Vec<u8>, Result<(), CmdError>) {
+pub fn run(hca: &mut Hca, bus: &mut Bus, now: u64, input: &[u8]) -> (Vec<u8>, Result<(), CmdError>) {
     let (opcode, op_mod, uid) = header(input);
-    let mut ctx = Ctx { opcode, op_mod, uid, hca, bus, irq, now };
+    let mut ctx = Ctx { opcode, op_mod, uid, hca, bus, now };
     match admit(&ctx, input).and_then(|command| (command.run)(&mut ctx, input)) {
         Ok(output) => {
             debug_assert!(output.len() >= 8 && output[0] == 0, "{opcode}: a successful output has status 0");

@@ -133,7 +133,7 @@ fn query_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     context.set_state(rq.state.0.into());
     let mut pas = Vec::new();
     if let ReceiveMemory::Inline(wq) = &rq.memory {
-        let posted = wq.posted_receives(Stream::Qp(rqn), ctx.bus).unwrap_or(rq.consumed);
+        let posted = wq.posted_receives(Stream::Queue(rqn), ctx.bus).unwrap_or(rq.consumed);
         context.wq_mut().set_hw_counter(rq.consumed.into());
         context.wq_mut().set_sw_counter(posted.into());
         pas = wq.buffer.to_pas();

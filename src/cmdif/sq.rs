@@ -115,7 +115,7 @@ fn modify_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn query_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let sqn = QuerySqIn::new(input)?.sqn();
     let sq = ctx.hca.objects.get::<SendQueue>(ctx.uid, sqn)?;
-    let posted = sq.wq.posted_sends(Stream::Qp(sqn), ctx.bus).unwrap_or(sq.executed);
+    let posted = sq.wq.posted_sends(Stream::Queue(sqn), ctx.bus).unwrap_or(sq.executed);
     let mut context = sq.context.clone();
     context.set_state(sq.state.0.into());
     context.wq_mut().set_hw_counter(sq.executed.into());

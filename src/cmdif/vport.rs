@@ -577,7 +577,7 @@ mod tests {
         rig.ok(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16);
         assert_eq!(rig.exec(&Rig::input(Opcode::ALLOC_Q_COUNTER.0, 0, 16), 16).status(), Status::LIM_ERR.0);
         set_state(&mut rig, 0);
-        rig.function.hca_mut().transmit(&[0; 60], Default::default(), &mut 0, &mut crate::dma::Bus::new(), 0);
+        rig.function.hca_mut().transmit(&[0; 60], Default::default(), &mut 0, &mut crate::dma::Bus::new(0), 0);
         assert_eq!(env(&mut rig), (1, 1, 1));
     }
 }

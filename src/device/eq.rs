@@ -10,7 +10,6 @@
 //! index. Only if that does not help for [`PATIENCE_NS`] it is overrun.
 
 use super::hca::Event;
-use super::irq::Interrupts;
 use super::objects::Charged;
 use super::page_list::PageList;
 use crate::dma::{Bus, StoreClass, Stream};
@@ -125,7 +124,7 @@ impl EventQueue {
     }
 
     /// Writes an event, and signals the vector if armed.
-    pub fn post(&mut self, eqn: u32, event: &Event, bus: &mut Bus, irq: &mut Interrupts, now: u64) -> Posted {
+    pub fn post(&mut self, eqn: u32, event: &Event, bus: &mut Bus, now: u64) -> Posted {
         if self.failed {
             return Posted::Dead;
         }
@@ -155,20 +154,20 @@ impl EventQueue {
         self.producer = self.producer.wrapping_add(1) & INDEX_MASK;
         if self.armed || self.polled {
             self.armed = false;
-            irq.raise(self.vector);
+            bus.signal(Stream::Eq(eqn), self.vector);
         }
         Posted::Delivered
     }
 
     /// The driver may have armed the queue unseen: signals it if entries are not known to be taken.
-    pub fn nudge(&mut self, irq: &mut Interrupts) {
+    pub fn nudge(&mut self, eqn: u32, bus: &mut Bus) {
         if self.polled && self.occupancy() != 0 {
-            irq.raise(self.vector);
+            bus.signal(Stream::Eq(eqn), self.vector);
         }
     }
 
     /// The driver moved its consumer index and perhaps armed the queue.
-    pub fn doorbell(&mut self, ci: u32, arm: bool, irq: &mut Interrupts) {
+    pub fn doorbell(&mut self, eqn: u32, ci: u32, arm: bool, bus: &mut Bus) {
         let ci = ci & INDEX_MASK;
         // Polled registers are read in an order of their own, so an older index may come later.
         if !self.polled || ci.wrapping_sub(self.consumer) & INDEX_MASK <= INDEX_MASK / 2 {
@@ -183,7 +182,7 @@ impl EventQueue {
         // A consumer index ahead of the producer is the guest's mistake; it reads as a full lap of pending events.
         if self.occupancy() != 0 {
             self.armed = false;
-            irq.raise(self.vector);
+            bus.signal(Stream::Eq(eqn), self.vector);
         } else {
             self.armed = true;
         }

@@ -57,7 +57,7 @@ impl FlushSchedule {
 /// How many entries are posted and not consumed; `None` if that cannot be read or is more than the ring holds.
 fn outstanding(rq: &ReceiveQueue, rqn: u32, bus: &mut Bus) -> Option<u16> {
     let ReceiveMemory::Inline(wq) = &rq.memory else { return Some(0) };
-    let count = wq.posted_receives(Stream::Qp(rqn), bus)?.wrapping_sub(rq.consumed);
+    let count = wq.posted_receives(Stream::Queue(rqn), bus)?.wrapping_sub(rq.consumed);
     (u64::from(count) <= 1 << wq.log_size).then_some(count)
 }
 

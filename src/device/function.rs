@@ -8,13 +8,13 @@ use super::cq::{CQE, Completion};
 use super::eq::Posted;
 use super::hca::{Event, Hca, Phase};
 use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
-use super::irq::Interrupts;
 use super::memic;
 use super::poll::{Look, Polling, UarPages};
 use super::rdma::umr::{Poster, UmrError};
 use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
 use crate::config::Doorbells;
+use crate::dma::irq::Interrupts;
 use crate::dma::{Bus, Iova};
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
@@ -80,7 +80,6 @@ pub struct Function {
     clock: Box<dyn Clock>,
     config: ConfigSpace,
     segment: InitSegment,
-    irq: Interrupts,
     bus: Bus,
     hca: Hca,
     command_queue: Option<Iova>,
@@ -132,8 +131,7 @@ impl Function {
             clock,
             config,
             segment: InitSegment::new(version, u32::from(profile.pci.device_id)),
-            irq: Interrupts::new(profile.pci.msix_vectors),
-            bus: Bus::new(),
+            bus: Bus::new(profile.pci.msix_vectors),
             hca,
             command_queue: None,
             command_doorbell: 0,
@@ -149,12 +147,12 @@ impl Function {
 
     /// Interrupts.
     pub fn irq(&self) -> &Interrupts {
-        &self.irq
+        self.bus.irq()
     }
 
     /// Interrupts, to connect them.
     pub fn irq_mut(&mut self) -> &mut Interrupts {
-        &mut self.irq
+        self.bus.irq_mut()
     }
 
     /// Writes a completion to a completion queue, as a queue's engine does.
@@ -196,7 +194,7 @@ impl Function {
         summary.pages.dropped_by_reset = pages.reset;
         summary.pages.held = pages.lent;
         summary.wire_faults = self.hca.faults.report();
-        summary.interrupts = self.irq.counters().0;
+        summary.interrupts = self.bus.irq().counters().0;
         summary
     }
 
@@ -320,7 +318,7 @@ impl Function {
         match doorbell {
             Doorbell::Eq { eqn, ci, arm } => {
                 if let Some(entry) = self.hca.objects.eqs.get_mut(eqn).filter(|e| e.object.uar() == page) {
-                    entry.object.doorbell(ci, arm, &mut self.irq);
+                    entry.object.doorbell(eqn, ci, arm, &mut self.bus);
                 }
             }
             Doorbell::CqArm { cqn, word } => {
@@ -363,11 +361,8 @@ impl Function {
     pub fn work(&mut self) -> Progress {
         let mut bytes = 0;
         let now = self.clock.now();
-        let look = if self.config.memory_enabled() {
-            self.hca.poll_doorbells(&mut self.bus, &mut self.irq, now)
-        } else {
-            Look::default()
-        };
+        let look =
+            if self.config.memory_enabled() { self.hca.poll_doorbells(&mut self.bus, now) } else { Look::default() };
         let mut busy = look.rung || self.is_ready() || self.hca.receive.busy();
         for _ in 0..COMMANDS_PER_PORTION {
             if self.command_doorbell == 0 || bytes >= COMMAND_BYTES_PER_PORTION {
@@ -469,10 +464,10 @@ impl Function {
     fn run_command(&mut self, request: queue::Request) -> Delivery {
         let now = self.clock.now();
         let (opcode, ..) = cmdif::header(&request.input);
-        let (hca, bus, irq) = (&mut self.hca, &mut self.bus, &mut self.irq);
+        let (hca, bus) = (&mut self.hca, &mut self.bus);
         // A bug of ours must not take the VMM's guest down with it: the function fails as firmware does, and the
         // run's verdict says whose fault it was.
-        let ran = catch_unwind(AssertUnwindSafe(|| cmdif::run(hca, bus, irq, now, &request.input)));
+        let ran = catch_unwind(AssertUnwindSafe(|| cmdif::run(hca, bus, now, &request.input)));
         let Ok((output, result)) = ran else {
             self.summary.internal_failure(format!("{opcode}: the handler panicked"));
             self.fail(Health::FirmwareError);
@@ -549,7 +544,7 @@ impl Function {
             return true;
         };
         let now = self.clock.now();
-        let posted = entry.object.post(eqn, &event, &mut self.bus, &mut self.irq, now);
+        let posted = entry.object.post(eqn, &event, &mut self.bus, now);
         match posted {
             Posted::Delivered => {
                 let (event_type, sub_type) = (event.event_type, event.sub_type);

@@ -14,7 +14,6 @@ pub mod flush;
 pub mod function;
 pub mod hca;
 pub mod init_segment;
-pub mod irq;
 pub mod link_modes;
 pub mod memic;
 pub mod multicast;

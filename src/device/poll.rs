@@ -25,7 +25,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::hca::Hca;
-use super::irq::Interrupts;
 use super::objects::{Kind, ObjRef};
 use super::uar::{self, Class, Doorbell};
 use crate::dma::Bus;
@@ -146,7 +145,7 @@ impl Hca {
     }
 
     /// Looks at a bounded number of pages and queues.
-    pub fn poll_doorbells(&mut self, bus: &mut Bus, irq: &mut Interrupts, now: u64) -> Look {
+    pub fn poll_doorbells(&mut self, bus: &mut Bus, now: u64) -> Look {
         let Some(mut polling) = self.polling.take() else { return Look::default() };
         let mut look = Look::default();
         let mut wrapped = false;
@@ -163,7 +162,7 @@ impl Hca {
             for register in uar::REGISTERS {
                 if let Some(bytes) = polling.pages.take(page, register) {
                     look.rung = true;
-                    self.rung(&mut polling, page, register, bytes, irq, now);
+                    self.rung(&mut polling, page, register, bytes, bus, now);
                 }
             }
         }
@@ -174,8 +173,8 @@ impl Hca {
         }
         if polling.nudge_at.is_some_and(|at| at <= now) {
             polling.nudge_at = None;
-            for (_, entry) in self.objects.eqs.iter_mut() {
-                entry.object.nudge(irq);
+            for (eqn, entry) in self.objects.eqs.iter_mut() {
+                entry.object.nudge(eqn, bus);
             }
         }
         look.more = !wrapped || !polling.passes.is_empty();
@@ -184,21 +183,13 @@ impl Hca {
     }
 
     /// A register was written: what the value names is served, and a pass over the others begins.
-    fn rung(
-        &mut self,
-        polling: &mut Polling,
-        page: u32,
-        register: u64,
-        bytes: [u8; 8],
-        irq: &mut Interrupts,
-        now: u64,
-    ) {
+    fn rung(&mut self, polling: &mut Polling, page: u32, register: u64, bytes: [u8; 8], bus: &mut Bus, now: u64) {
         let doorbell = uar::polled(register, bytes);
         let served = match doorbell {
             Doorbell::Eq { eqn, ci, arm } => {
                 polling.nudge(now);
                 let entry = self.objects.eqs.get_mut(eqn).filter(|entry| entry.object.uar() == page);
-                entry.map(|entry| entry.object.doorbell(ci, arm, irq)).is_some()
+                entry.map(|entry| entry.object.doorbell(eqn, ci, arm, bus)).is_some()
             }
             Doorbell::CqArm { cqn, word } => self.arm_cq(page, cqn, word, now),
             Doorbell::Send { qpn, .. } => self.ring_qp(page, qpn) || self.ring_sq(page, qpn),

@@ -525,14 +525,15 @@ impl QueuePair {
         let mut context = self.context.clone();
         context.set_state(u32::from(self.state.code().0));
         // A record that cannot be read reports that nothing was posted.
-        let mut word = |offset| {
+        let mut word = |stream, offset| {
             let at = self.record.and_then(|record| record.checked_add(offset));
-            at.and_then(|at| bus.load_dbrec(Stream::Qp(qpn), at).ok()).unwrap_or(0) & 0xffff
+            at.and_then(|at| bus.load_dbrec(stream, at).ok()).unwrap_or(0) & 0xffff
         };
+        let (receives, sends) = (Stream::Responder(qpn), Stream::Requester(qpn));
         let geometry = self.geometry();
         if self.state != State::Rst {
-            context.set_sw_rq_counter(if geometry.rq_bytes != 0 { word(0) } else { 0 });
-            context.set_sw_sq_wqebb_counter(if geometry.sq_bytes != 0 { word(4) } else { 0 });
+            context.set_sw_rq_counter(if geometry.rq_bytes != 0 { word(receives, 0) } else { 0 });
+            context.set_sw_sq_wqebb_counter(if geometry.sq_bytes != 0 { word(sends, 4) } else { 0 });
         }
         let Flow { requester, responder, .. } = &self.flow;
         if !matches!(self.state, State::Rst | State::Init) {

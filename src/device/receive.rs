@@ -254,7 +254,7 @@ impl ReceiveQueue {
     fn take(&mut self, rqn: u32, entry: &mut Vec<u8>, bus: &mut Bus) -> Result<Option<u16>, Catastrophe> {
         let ReceiveMemory::Inline(wq) = &self.memory else { return Ok(None) };
         if self.posted == self.consumed {
-            self.posted = wq.posted_receives(Stream::Qp(rqn), bus).ok_or(Catastrophe)?;
+            self.posted = wq.posted_receives(Stream::Queue(rqn), bus).ok_or(Catastrophe)?;
         }
         match self.posted.wrapping_sub(self.consumed) {
             0 => return Ok(None),
@@ -263,7 +263,7 @@ impl ReceiveQueue {
         }
         entry.resize(1 << wq.log_stride, 0);
         let at = wq.buffer.entry(wq.offset(self.consumed), entry.len() as u64).ok_or(Catastrophe)?;
-        bus.load(Load::device(LoadClass::Wqe, Stream::Qp(rqn)), at, entry).map_err(|_| Catastrophe)?;
+        bus.load(Load::device(LoadClass::Wqe, Stream::Queue(rqn)), at, entry).map_err(|_| Catastrophe)?;
         let index = self.consumed;
         self.consumed = index.wrapping_add(1);
         Ok(Some(index))
@@ -438,7 +438,7 @@ impl Hca {
         while let Some(part) = reach.advance()? {
             let Part::Piece(Piece { place, len, order }) = part else { return Err(ReceiveError::Length) };
             *cost += BYTES_PER_STEP + len as usize;
-            let store = Store { class: StoreClass::Payload, stream: Stream::Qp(taken.who.qpn), key: order };
+            let store = Store { class: StoreClass::Payload, stream: Stream::Queue(taken.who.qpn), key: order };
             let (mut done, len) = (0, len as usize);
             while done < len {
                 if parts[0].is_empty() {

@@ -162,7 +162,7 @@ fn read_ring(sq: &SendQueue, sqn: u32, offset: u64, buf: &mut [u8], bus: &mut Bu
         let at = (offset + done as u64) % sq.wq.len();
         let (iova, room) = sq.wq.buffer.locate(at).ok_or(Catastrophe)?;
         let len = (buf.len() - done).min(usize::try_from(room).unwrap_or(usize::MAX));
-        let load = Load::device(LoadClass::Wqe, Stream::Qp(sqn));
+        let load = Load::device(LoadClass::Wqe, Stream::Queue(sqn));
         bus.load(load, iova, &mut buf[done..done + len]).map_err(|_| Catastrophe)?;
         done += len;
     }
@@ -240,7 +240,7 @@ impl Memory<'_> {
     }
 
     fn load(&mut self, sqn: u32, at: Iova, key: crate::dma::KeyOrder, buf: &mut [u8]) -> Result<(), SendError> {
-        let load = Load { class: LoadClass::Payload, stream: Stream::Qp(sqn), key };
+        let load = Load { class: LoadClass::Payload, stream: Stream::Queue(sqn), key };
         self.bus.load(load, at, buf).map_err(|_| SendError::Protection)
     }
 }
@@ -428,7 +428,7 @@ impl Hca {
         if sq.catastrophic || (sq.state != WqState::RDY && !flushes) {
             return Ok(Next::Idle);
         }
-        let posted = sq.wq.posted_sends(Stream::Qp(sqn), bus).ok_or(Catastrophe)?;
+        let posted = sq.wq.posted_sends(Stream::Queue(sqn), bus).ok_or(Catastrophe)?;
         let available = posted.wrapping_sub(sq.executed);
         if available == 0 {
             return Ok(Next::Idle);

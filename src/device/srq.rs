@@ -86,7 +86,7 @@ impl Pool {
 
     /// How many entries wait to be taken, by the doorbell record. A record that cannot be read adds none.
     pub fn available(&mut self, number: u32, bus: &mut Bus) -> u16 {
-        if let Ok(posted) = bus.load_dbrec(Stream::Qp(number), self.record) {
+        if let Ok(posted) = bus.load_dbrec(Stream::Queue(number), self.record) {
             self.posted = posted as u16;
         }
         self.posted.wrapping_sub(self.consumed)
@@ -94,7 +94,7 @@ impl Pool {
 
     /// The same; `None` if the record cannot be read.
     pub fn look(&mut self, number: u32, bus: &mut Bus) -> Option<u16> {
-        self.posted = bus.load_dbrec(Stream::Qp(number), self.record).ok()? as u16;
+        self.posted = bus.load_dbrec(Stream::Queue(number), self.record).ok()? as u16;
         Some(self.known())
     }
 

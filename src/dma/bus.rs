@@ -6,6 +6,7 @@
 //! as well (little-endian memory, as mlx5 has it on x86 and arm64). Bus mastering gates everything: with the enable bit clear no access leaves the function (PCI Local Bus 3.0,
 //! command register bit 2).
 
+use super::irq::Interrupts;
 use super::map::{CopyRefused, DmaError, MemoryMap};
 use super::{Iova, Load, LoadClass, Store, StoreClass, Stream};
 
@@ -90,18 +91,24 @@ pub struct BusCounters {
     pub faults: u64,
 }
 
-/// Guest memory behind the function's bus-master enable bit.
-#[derive(Debug, Default)]
+/// Guest memory behind the function's bus-master enable bit, and its interrupts.
+#[derive(Debug)]
 pub struct Bus {
     map: MemoryMap,
+    irq: Interrupts,
     enabled: bool,
     counters: BusCounters,
 }
 
 impl Bus {
-    /// A bus with no memory behind it and mastering disabled.
-    pub fn new() -> Bus {
-        Bus::default()
+    /// A bus with no memory behind it, mastering disabled, and `vectors` interrupts.
+    pub fn new(vectors: u16) -> Bus {
+        Bus {
+            map: MemoryMap::default(),
+            irq: Interrupts::new(vectors),
+            enabled: false,
+            counters: BusCounters::default(),
+        }
     }
 
     /// Follows the bus-master enable bit of the PCI command register.
@@ -122,6 +129,21 @@ impl Bus {
     /// The VMM's maps, to change them. Unmapping waits for nothing under in-order: nothing is in flight.
     pub fn map_mut(&mut self) -> &mut MemoryMap {
         &mut self.map
+    }
+
+    /// Interrupts.
+    pub fn irq(&self) -> &Interrupts {
+        &self.irq
+    }
+
+    /// Interrupts, to connect them.
+    pub fn irq_mut(&mut self) -> &mut Interrupts {
+        &mut self.irq
+    }
+
+    /// Signals an interrupt that belongs to `stream`. It is no access to guest memory, so bus mastering does not gate it.
+    pub fn signal(&mut self, _stream: Stream, vector: u32) {
+        self.irq.raise(vector);
     }
 
     /// Access counts so far.

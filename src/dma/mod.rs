@@ -5,6 +5,7 @@
 //! accesses by hand, except that the parts of one publication are handed over in order.
 
 pub mod bus;
+pub mod irq;
 pub mod map;
 pub mod order;
 
@@ -12,6 +13,7 @@ use std::fmt;
 
 pub use bus::Bus;
 pub use map::{DmaError, MemoryMap};
+pub use order::Stream;
 
 /// An I/O virtual address: what the guest's driver writes into contexts and rings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -68,19 +70,6 @@ pub enum LoadClass {
     Translation,
     /// The read half of an atomic operation.
     Atomic,
-}
-
-/// The queue on whose behalf an access is made; order is only ever owed within one stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
-    /// The command interface.
-    Command,
-    /// Event queue by number.
-    Eq(u32),
-    /// Completion queue by number.
-    Cq(u32),
-    /// Queue pair, send queue or receive queue by number.
-    Qp(u32),
 }
 
 /// The ordering attributes of the key that an access goes through.

@@ -12,7 +12,7 @@ use super::layout::{irq, region};
 use super::message::SetIrqs;
 use crate::device::Function;
 use crate::device::function::ResetKind;
-use crate::device::irq::Interrupts;
+use crate::dma::irq::Interrupts;
 use crate::sys;
 
 fn errno(code: i32) -> io::Error {

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use cx10::device::irq::Interrupts;
 use cx10::dma::Iova;
+use cx10::dma::irq::Interrupts;
 use cx10::dma::map::MemoryMap;
 use cx10::engine::{Device, Work};
 use cx10::transport::backend::set_vectors;

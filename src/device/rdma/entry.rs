@@ -152,7 +152,7 @@ impl SendEntry {
         bus: &mut Bus,
     ) -> Result<Result<(), EntryError>, Unreadable> {
         const BLOCK: usize = WQEBB as usize;
-        let stream = Stream::Qp(qpn);
+        let stream = Stream::Requester(qpn);
         let offset = u64::from(index) * WQEBB % ring.bytes.max(1);
         ring.read(offset, &mut self.buf[..BLOCK], stream, bus)?;
         let ctrl = CtrlSeg::wrap(&self.buf[..UNIT]);

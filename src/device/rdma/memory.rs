@@ -4,7 +4,7 @@
 //! the target and moves each piece once: memory to memory without a buffer between.
 
 use super::entry::{DATA_SEGMENT, SendEntry};
-use super::packet::{MAX_PARTS, Packet, Part, Payload};
+use super::packet::{Head, MAX_PARTS, Packet, Part, Payload};
 use crate::device::memic::DeviceMemory;
 use crate::device::objects::Objects;
 use crate::device::qp::QueuePair;
@@ -206,7 +206,10 @@ pub fn payload(
             return Err(MemoryError::Scattered);
         }
         if let Part::Piece(Piece { place: Place::Memory(iova), len, order }) = part {
-            let load = Load { class: LoadClass::Payload, stream: Stream::Qp(reach.who.qpn), key: order };
+            let qpn = reach.who.qpn;
+            let stream =
+                if reach.access == Access::RemoteRead { Stream::Responder(qpn) } else { Stream::Requester(qpn) };
+            let load = Load { class: LoadClass::Payload, stream, key: order };
             bus.check_load(load, iova, len)?;
         }
         if let Some(slot) = parts.get_mut(count) {
@@ -292,6 +295,18 @@ pub enum MoveError {
     Target(MemoryError),
 }
 
+/// On whose behalf the payload of a packet is read: of the side that sends it.
+#[inline]
+fn source_stream(head: &Head) -> Stream {
+    if head.operation.is_response() { Stream::Responder(head.source) } else { Stream::Requester(head.source) }
+}
+
+/// On whose behalf the payload of a packet is stored: of the side of `qpn` that receives it.
+#[inline]
+fn target_stream(head: &Head, qpn: u32) -> Stream {
+    if head.operation.is_response() { Stream::Requester(qpn) } else { Stream::Responder(qpn) }
+}
+
 /// Memory and what leads to it.
 #[derive(Debug)]
 pub struct Memory<'a> {
@@ -343,7 +358,7 @@ impl<'a> Memory<'a> {
     pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<usize, MoveError> {
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
-        let (from, to) = (Stream::Qp(packet.head.source), Stream::Qp(target.who.qpn));
+        let (from, to) = (source_stream(&packet.head), target_stream(&packet.head, target.who.qpn));
         let mut chunk = Chunk::Bytes(&[]);
         let mut parts = 0;
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
@@ -443,7 +458,7 @@ impl<'a> Memory<'a> {
         let mut bytes = Vec::with_capacity(packet.len as usize);
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk)?;
-        let stream = Stream::Qp(packet.head.source);
+        let stream = source_stream(&packet.head);
         while let Some(chunk) = source.next(entry)? {
             match chunk {
                 Chunk::Bytes(part) => bytes.extend_from_slice(part),

@@ -79,7 +79,7 @@ pub(in crate::device) fn take_shared(
     let index = pool.next();
     bytes.resize(1 << pool.log_stride, 0);
     let at = pool.buffer.entry(u64::from(index) << pool.log_stride, 1 << pool.log_stride).ok_or(NoEntry::Broken)?;
-    bus.load(Load::device(LoadClass::Wqe, Stream::Qp(number)), at, bytes).map_err(|_| NoEntry::Broken)?;
+    bus.load(Load::device(LoadClass::Wqe, Stream::Queue(number)), at, bytes).map_err(|_| NoEntry::Broken)?;
     let next = SrqNextSeg::new(&bytes[..]).map_err(|_| NoEntry::Broken)?.next_wqe_index();
     Ok((index, pool.consume(next as u16, number, bus)))
 }
@@ -185,7 +185,7 @@ impl Portion<'_> {
         if qp.geometry().rq_bytes == 0 {
             return Err(NoEntry::Empty);
         }
-        let stream = Stream::Qp(qpn);
+        let stream = Stream::Responder(qpn);
         let record = qp.record.ok_or(NoEntry::Broken)?;
         let responder = &mut qp.flow.responder;
         if responder.posted == responder.consumed {
@@ -239,7 +239,7 @@ impl Portion<'_> {
         if !qp.flow.settings.own_ring {
             return Some(0);
         }
-        let posted = bus.load_dbrec(Stream::Qp(qpn), qp.record?).ok()? as u16;
+        let posted = bus.load_dbrec(Stream::Responder(qpn), qp.record?).ok()? as u16;
         let responder = &mut qp.flow.responder;
         responder.posted = posted;
         let left = posted.wrapping_sub(responder.consumed);

@@ -70,7 +70,7 @@ impl Portion<'_> {
         let requester = &mut qp.flow.requester;
         if requester.posted == requester.next {
             let at = qp.record?.checked_add(4)?;
-            requester.posted = bus.load_dbrec(Stream::Qp(qpn), at).ok()? as u16;
+            requester.posted = bus.load_dbrec(Stream::Requester(qpn), at).ok()? as u16;
         }
         Some(requester.posted.wrapping_sub(requester.next))
     }

@@ -10,17 +10,17 @@ use crate::sys::{BULK, Mapping, Protection, memfd};
 const PAGE: u64 = 0x1000;
 
 fn load() -> Load {
-    Load::device(LoadClass::Payload, Stream::Qp(1))
+    Load::device(LoadClass::Payload, Stream::Responder(1))
 }
 
 fn store() -> Store {
-    Store::device(StoreClass::Payload, Stream::Qp(1))
+    Store::device(StoreClass::Payload, Stream::Responder(1))
 }
 
 /// A bus on `pages` pages from 0 on, one map each, that lie in their file in an order of their own.
 fn paged(pages: u64, sealed: bool) -> (OwnedFd, Bus) {
     let fd = memfd("cx10-bus-test", pages * PAGE, sealed).unwrap();
-    let mut bus = Bus::new();
+    let mut bus = Bus::new(0);
     bus.set_bus_master(true);
     for page in 0..pages {
         let offset = (page * 5 + 2) % pages * PAGE;
@@ -135,7 +135,7 @@ fn a_field_boundary_stops_the_carry() {
 #[test]
 fn an_atomic_needs_alignment_rights_and_bus_mastering() {
     let fd = memfd("cx10-bus-test", 2 * PAGE, true).unwrap();
-    let mut bus = Bus::new();
+    let mut bus = Bus::new(0);
     bus.map_mut().map(Iova(0), PAGE, Rights::Read, Some(fd.as_fd()), 0).unwrap();
     bus.map_mut().map(Iova(PAGE), PAGE, Rights::Write, Some(fd.as_fd()), PAGE).unwrap();
     let add = AtomicOp::FetchAdd { add: 1, boundary: 0 };
@@ -173,7 +173,7 @@ fn atomics_of_several_threads_lose_nothing() {
 #[test]
 fn a_copy_is_refused_whole_and_names_the_side() {
     let fd = memfd("cx10-bus-test", 4 * PAGE, true).unwrap();
-    let mut bus = Bus::new();
+    let mut bus = Bus::new(0);
     let mut map = |page: u64, rights| {
         bus.map_mut().map(Iova(page * PAGE), PAGE, rights, Some(fd.as_fd()), page * PAGE).unwrap();
     };
@@ -209,7 +209,7 @@ fn a_copy_is_refused_whole_and_names_the_side() {
 fn a_copy_names_the_side_whose_memory_is_gone() {
     let memory = || memfd("cx10-bus-test", 2 * PAGE, false).unwrap();
     let (a, b) = (memory(), memory());
-    let mut bus = Bus::new();
+    let mut bus = Bus::new(0);
     bus.set_bus_master(true);
     bus.map_mut().map(Iova(0), 2 * PAGE, Rights::ReadWrite, Some(a.as_fd()), 0).unwrap();
     bus.map_mut().map(Iova(2 * PAGE), 2 * PAGE, Rights::ReadWrite, Some(b.as_fd()), 0).unwrap();

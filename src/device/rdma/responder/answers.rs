@@ -259,7 +259,7 @@ impl Portion<'_> {
         };
         match piece.place {
             Place::Memory(at) => {
-                let store = Store { class: StoreClass::AtomicResult, stream: Stream::Qp(qpn), key: piece.order };
+                let store = Store { class: StoreClass::AtomicResult, stream: Stream::Responder(qpn), key: piece.order };
                 if !self.hca.atomics_big_endian {
                     return Ok(self.bus.atomic(store, at, op)?);
                 }

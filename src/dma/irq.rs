@@ -1,4 +1,4 @@
-//! MSI-X: the eventfds that the VMM hands out, one for each vector.
+//! MSI-X: an interrupt is a message on the bus, and here are the eventfds that the VMM hands out, one for each vector.
 //!
 //! The vector table itself lives in the VMM: masking never reaches the function, and a masked vector that is
 //! signalled stays pending there.
