@@ -16,6 +16,7 @@
 //! | [`trace`] | decoded commands, events, verdict |
 //! | [`profile`], [`config`] | device profiles and configuration |
 //! | [`prm`] | PRM layouts |
+//! | [`litmus`] | litmus programs: the ordering contract against the real engine |
 //! | [`log_limit`] | the log where a guest drives it |
 //! | [`sys`] | the only unsafe code |
 //! | [`testing`] | a driver in process, for tests, fuzz targets and benches |
@@ -26,6 +27,7 @@ pub mod config;
 pub mod device;
 pub mod dma;
 pub mod engine;
+pub mod litmus;
 pub mod log_limit;
 pub mod mkey;
 pub mod prm;
