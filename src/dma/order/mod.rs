@@ -14,6 +14,13 @@
 //! Sources: PCI Express Base Specification 2.4.1 (ordering table) and 2.4.2, 2.4.3 (granularity) for fabric `pcie`; IBTA
 //! volume 1, 9.5 and 10.8.3.3 (fence) and the memory registration manual page of rdma-core for the rules of a queue pair.
 
+pub mod knobs;
+pub mod pool;
+pub mod rules;
+
+pub use knobs::{Limits, Profile, Rules};
+pub use pool::{Applied, Pool, Refused};
+
 use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;
 use crate::dma::{Iova, KeyOrder};
@@ -22,7 +29,7 @@ use crate::dma::{Iova, KeyOrder};
 pub const MAX_TRANSACTIONS: usize = 256;
 
 /// Most parts of one transaction.
-pub const MAX_PARTS: usize = 64;
+pub const MAX_PARTS: usize = 4096;
 
 /// Time in microseconds of the function's clock.
 pub type Tick = u64;
