@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::hca::{Event, Hca};
 use super::objects::{Charged, Kind, ObjRef};
 use super::page_list::PageList;
-use crate::dma::{Bus, Iova, StoreClass, Stream};
+use crate::dma::{Bus, Horizon, Iova, Store, StoreClass, Stream, Wait};
 use crate::log_limit::limited;
 use crate::prm::cq::Cqc;
 use crate::prm::eq::{CompEvent, CqError};
@@ -50,6 +50,21 @@ pub enum Completion {
     Posted,
     /// The queue is in error or does not exist; the completion is gone.
     Dropped,
+}
+
+/// What a completion tells of: it must not be seen before what it tells of has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// All that was done for this stream.
+    pub stream: Stream,
+    /// What its peer had done.
+    pub after: Option<Horizon>,
+}
+
+impl From<Stream> for Completed {
+    fn from(stream: Stream) -> Completed {
+        Completed { stream, after: None }
+    }
 }
 
 /// The memory of a queue and the size of its entries.
@@ -248,7 +263,7 @@ impl CompletionQueue {
     }
 
     /// Writes a completion; its owner bit is set here. On failure the queue is in error and the syndrome says why.
-    fn post(&mut self, cqn: u32, cqe: &[u8; CQE], bus: &mut Bus, now: u64) -> Result<(), u32> {
+    fn post(&mut self, cqn: u32, cqe: &[u8; CQE], of: Completed, bus: &mut Bus, now: u64) -> Result<(), u32> {
         if self.context.oi() == 0 && self.full() {
             if !self.read_consumer(cqn, bus) {
                 self.status = CqStatus::CQ_WRITE_FAIL;
@@ -259,7 +274,7 @@ impl CompletionQueue {
                 return Err(OVERRUN);
             }
         }
-        self.write(cqn, cqe, bus)?;
+        self.write(cqn, cqe, of, bus)?;
         self.unreported = self.unreported.saturating_add(1);
         self.last_cqe_at = now;
         if solicits(cqe) {
@@ -270,7 +285,7 @@ impl CompletionQueue {
     }
 
     /// Writes an entry at the producer index and moves it on.
-    fn write(&mut self, cqn: u32, cqe: &[u8; CQE], bus: &mut Bus) -> Result<(), u32> {
+    fn write(&mut self, cqn: u32, cqe: &[u8; CQE], of: Completed, bus: &mut Bus) -> Result<(), u32> {
         let mut entry = [0; 2 * CQE];
         entry[CQE..].copy_from_slice(cqe);
         let last = &mut entry[2 * CQE - 1];
@@ -279,7 +294,11 @@ impl CompletionQueue {
         // Collapsed: every completion goes to the first entry.
         let slot = if self.context.cc() != 0 { 0 } else { self.producer };
         let stored = match self.ring.slot(slot) {
-            Some(at) => bus.publish(StoreClass::Cqe, Stream::Cq(cqn), at, entry).is_ok(),
+            Some(at) => {
+                let wait = Wait { after: of.after, ..Wait::default() };
+                let store = Store { chain: Some(cqn), wait, ..Store::device(StoreClass::Cqe, of.stream) };
+                bus.store(store, at, entry).is_ok()
+            }
             None => false,
         };
         if !stored {
@@ -309,7 +328,7 @@ impl CompletionQueue {
     pub fn resize(&mut self, cqn: u32, ring: Ring, context: Cqc<Vec<u8>>, bus: &mut Bus) -> Result<(), u32> {
         let mut marker = [0; CQE];
         marker[CQE - 1] = CqeOpcode::RESIZE_CQ.0 << 4;
-        self.write(cqn, &marker, bus)?;
+        self.write(cqn, &marker, Stream::Cq(cqn).into(), bus)?;
         self.context = context;
         self.ring = ring;
         Ok(())
@@ -412,11 +431,11 @@ impl CqEvents {
 
 impl Hca {
     /// Writes a completion to a queue: `cqe` as the PRM has it, whatever its owner bit.
-    pub fn complete(&mut self, cqn: u32, cqe: &[u8; CQE], bus: &mut Bus, now: u64) -> Completion {
+    pub fn complete(&mut self, cqn: u32, cqe: &[u8; CQE], of: Completed, bus: &mut Bus, now: u64) -> Completion {
         let Some(entry) = self.objects.cqs.get_mut(cqn).filter(|entry| entry.object.healthy()) else {
             return Completion::Dropped;
         };
-        match entry.object.post(cqn, cqe, bus, now) {
+        match entry.object.post(cqn, cqe, of, bus, now) {
             Ok(()) => {
                 self.cq_events.schedule(cqn, &mut entry.object, now);
                 Completion::Posted

@@ -12,9 +12,10 @@
 use super::hca::Event;
 use super::objects::Charged;
 use super::page_list::PageList;
-use crate::dma::{Bus, StoreClass, Stream};
+use crate::dma::{Bus, Store, StoreClass, Stream, Wait};
 use crate::log_limit::limited;
 use crate::prm::eq::Eqc;
+use crate::prm::event::EventType;
 
 /// Bytes of one entry.
 pub const EQE_SIZE: usize = 64;
@@ -142,8 +143,15 @@ impl EventQueue {
         eqe[3] = event.sub_type;
         eqe[0x20..0x3c].copy_from_slice(&event.data);
         eqe[0x3f] = (self.producer >> self.log_size & 1) as u8;
+        // What the event tells of is to be seen first: the completions of a queue, the output of a command.
+        let chain = event.announces();
+        let done = (event.event_type == EventType::CMD.0).then(|| bus.horizon(Stream::Command)).flatten();
+        let wait = Wait { after: done, ..Wait::default() };
         let stored = match self.buffer.entry(slot * EQE_SIZE as u64, EQE_SIZE as u64) {
-            Some(at) => bus.publish(StoreClass::Eqe, Stream::Eq(eqn), at, &eqe).is_ok(),
+            Some(at) => {
+                let store = Store { chain, wait, ..Store::device(StoreClass::Eqe, Stream::Eq(eqn)) };
+                bus.store(store, at, &eqe).is_ok()
+            }
             None => false,
         };
         if !stored {

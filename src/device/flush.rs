@@ -119,7 +119,7 @@ impl Hca {
             }
         }
         let cqe = error_cqe(rqn, user_index, index, CqeSyndrome::WR_FLUSH_ERR, FLUSHED);
-        if self.complete(cqn, &cqe, bus, now) == Completion::Dropped {
+        if self.complete(cqn, &cqe, Stream::Queue(rqn).into(), bus, now) == Completion::Dropped {
             self.rq_catastrophe(rqn);
             return false;
         }

@@ -15,7 +15,7 @@ use super::uar::{self, Doorbell};
 use crate::cmdif::{self, access_reg, error, queue};
 use crate::config::Doorbells;
 use crate::dma::irq::Interrupts;
-use crate::dma::{Bus, Iova};
+use crate::dma::{Bus, Iova, Stream};
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
 use crate::prm::eq::PagesReqEvent;
@@ -158,7 +158,7 @@ impl Function {
     /// Writes a completion to a completion queue, as a queue's engine does.
     pub fn complete(&mut self, cqn: u32, cqe: &[u8; CQE]) -> Completion {
         let now = self.clock.now();
-        self.hca.complete(cqn, cqe, &mut self.bus, now)
+        self.hca.complete(cqn, cqe, Stream::Cq(cqn).into(), &mut self.bus, now)
     }
 
     /// Executes a UMR work request, as a queue's engine does.

@@ -22,7 +22,7 @@ use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, KeyLog};
 use crate::mkey::rules::KeyRules;
 use crate::mkey::translate::KeySpace;
-use crate::prm::eq::PortStateChangeEvent;
+use crate::prm::eq::{CompEvent, PortStateChangeEvent};
 use crate::prm::event::{EventType, PortChange};
 use crate::profile::Profile;
 use crate::trace::report::Keys;
@@ -82,6 +82,14 @@ pub struct Event {
     pub data: [u8; 28],
     /// A particular queue, or whichever takes the type.
     pub eqn: Option<u32>,
+}
+
+impl Event {
+    /// The completion queue that it announces completions of.
+    pub fn announces(&self) -> Option<u32> {
+        let event = CompEvent::new(&self.data[..]).ok().filter(|_| self.event_type == EventType::COMP.0)?;
+        Some(event.cq_number())
+    }
 }
 
 /// Events that wait for a queue are bounded; a guest that makes more than this before any is delivered loses them.

@@ -383,7 +383,7 @@ impl Hca {
             }
         };
         let failed = CqeOpcode(cqe[CQE - 1] >> 4) == CqeOpcode::RESP_ERR;
-        if self.complete(cqn, &cqe, bus, now) == Completion::Dropped {
+        if self.complete(cqn, &cqe, Stream::Queue(rqn).into(), bus, now) == Completion::Dropped {
             return Err(Catastrophe);
         }
         if failed {
@@ -436,9 +436,10 @@ impl Hca {
         let (access, at) = (Access::LocalWrite, taken.segments);
         let mut reach = Reach::list(keys, taken.who, access, &path.entry, at, 0, len as u64);
         while let Some(part) = reach.advance()? {
-            let Part::Piece(Piece { place, len, order }) = part else { return Err(ReceiveError::Length) };
+            let Part::Piece(Piece { place, len, order, key }) = part else { return Err(ReceiveError::Length) };
             *cost += BYTES_PER_STEP + len as usize;
-            let store = Store { class: StoreClass::Payload, stream: Stream::Queue(taken.who.qpn), key: order };
+            let stream = Stream::Queue(taken.who.qpn);
+            let store = Store { key: order, index: key, ..Store::device(StoreClass::Payload, stream) };
             let (mut done, len) = (0, len as usize);
             while done < len {
                 if parts[0].is_empty() {

@@ -22,9 +22,9 @@ use super::hca::{Event, Hca};
 use super::memic::DeviceMemory;
 use super::objects::Objects;
 use super::sq::{SendQueue, WQEBB};
-use crate::dma::{Bus, Iova, Load, LoadClass, Stream};
+use crate::dma::{Bus, Iova, Load, LoadClass, Stream, Wait};
 use crate::log_limit::limited;
-use crate::mkey::translate::{Access, KeySpace, Place, Request, resolve};
+use crate::mkey::translate::{Access, KeySpace, Piece, Place, Request, resolve};
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::eq::QpEvents;
 use crate::prm::event::{EventQueueType, EventType};
@@ -231,7 +231,7 @@ impl Memory<'_> {
             let from = out.len();
             out.resize(from + piece.len as usize, 0);
             match piece.place {
-                Place::Memory(iova) => self.load(sqn, iova, piece.order, &mut out[from..])?,
+                Place::Memory(iova) => self.load(sqn, iova, &piece, &mut out[from..])?,
                 Place::Device(at) => self.device.read(at, &mut out[from..]),
                 Place::Nowhere => {}
             }
@@ -239,8 +239,8 @@ impl Memory<'_> {
         Ok(())
     }
 
-    fn load(&mut self, sqn: u32, at: Iova, key: crate::dma::KeyOrder, buf: &mut [u8]) -> Result<(), SendError> {
-        let load = Load { class: LoadClass::Payload, stream: Stream::Queue(sqn), key };
+    fn load(&mut self, sqn: u32, at: Iova, piece: &Piece, buf: &mut [u8]) -> Result<(), SendError> {
+        let load = Load::payload(Stream::Queue(sqn), piece.order, piece.key, Wait::default());
         self.bus.load(load, at, buf).map_err(|_| SendError::Protection)
     }
 }
@@ -545,7 +545,7 @@ impl Hca {
 
     /// Without room for a completion the queue stops for good.
     fn post_send_cqe(&mut self, sqn: u32, cqn: u32, cqe: &[u8; CQE], bus: &mut Bus, now: u64) {
-        if self.complete(cqn, cqe, bus, now) == Completion::Dropped {
+        if self.complete(cqn, cqe, Stream::Queue(sqn).into(), bus, now) == Completion::Dropped {
             self.sq_catastrophe(sqn);
         }
     }

@@ -13,7 +13,7 @@ use std::fmt;
 
 pub use bus::Bus;
 pub use map::{DmaError, MemoryMap};
-pub use order::Stream;
+pub use order::{Fence, Horizon, Stream};
 
 /// An I/O virtual address: what the guest's driver writes into contexts and rings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -83,6 +83,15 @@ pub struct KeyOrder {
     pub relaxed_read_after_write: bool,
 }
 
+/// What an access waits for beyond what its class and its stream ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// The fence of its work queue entry.
+    pub fence: Fence,
+    /// What had been acknowledged, or what it depends on.
+    pub after: Option<Horizon>,
+}
+
 /// Everything about a store but its address and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -92,6 +101,12 @@ pub struct Store {
     pub stream: Stream,
     /// Through which kind of key; the default for the device's own accesses.
     pub key: KeyOrder,
+    /// The index of that key; 0 for none.
+    pub index: u32,
+    /// The completion queue that the entry is for, or that it announces.
+    pub chain: Option<u32>,
+    /// What it waits for.
+    pub wait: Wait,
 }
 
 /// Everything about a load but its address and bytes.
@@ -103,18 +118,27 @@ pub struct Load {
     pub stream: Stream,
     /// Through which kind of key; the default for the device's own accesses.
     pub key: KeyOrder,
+    /// The index of that key; 0 for none.
+    pub index: u32,
+    /// What it waits for.
+    pub wait: Wait,
 }
 
 impl Store {
     /// A store by the device itself, through no key.
     pub fn device(class: StoreClass, stream: Stream) -> Store {
-        Store { class, stream, key: KeyOrder::default() }
+        Store { class, stream, key: KeyOrder::default(), index: 0, chain: None, wait: Wait::default() }
     }
 }
 
 impl Load {
     /// A load by the device itself, through no key.
     pub fn device(class: LoadClass, stream: Stream) -> Load {
-        Load { class, stream, key: KeyOrder::default() }
+        Load { class, stream, key: KeyOrder::default(), index: 0, wait: Wait::default() }
+    }
+
+    /// A load of payload, through a key.
+    pub fn payload(stream: Stream, key: KeyOrder, index: u32, wait: Wait) -> Load {
+        Load { class: LoadClass::Payload, stream, key, index, wait }
     }
 }

@@ -143,6 +143,8 @@ pub struct Piece {
     pub len: u64,
     /// The ordering attributes of the key that the piece lies in.
     pub order: KeyOrder,
+    /// The index of that key; 0 for a reserved one.
+    pub key: u32,
 }
 
 /// Levels of indirect keys that a walk has room for; `max_indirection` may not be more.
@@ -192,7 +194,7 @@ pub fn direct(objects: &Objects, space: &KeySpace, request: &Request) -> Result<
     }
     let target = target(objects, space, request, (key, va, len, access))?;
     match target {
-        Target::Key(key) if key.context.mode.is_indirect() => Ok(None),
+        Target::Key(key, _) if key.context.mode.is_indirect() => Ok(None),
         _ => match step(objects, space, access, &Frame { target, va, left: len })? {
             Step::Piece(piece) if piece.len == len => Ok(Some(piece)),
             _ => Ok(None),
@@ -207,7 +209,7 @@ pub fn allowed(objects: &Objects, space: &KeySpace, request: &Request) -> Result
         return Ok(());
     }
     match target(objects, space, request, (key, va, len, access))? {
-        Target::Key(key) if key.context.mode.is_indirect() && space.max_indirection == 0 => Err(KeyError::TooDeep),
+        Target::Key(key, _) if key.context.mode.is_indirect() && space.max_indirection == 0 => Err(KeyError::TooDeep),
         _ => Ok(()),
     }
 }
@@ -240,7 +242,8 @@ struct Frame<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Target<'a> {
-    Key(&'a MemoryKey),
+    /// A key and its index.
+    Key(&'a MemoryKey, u32),
     Dma,
     Nowhere,
 }
@@ -280,19 +283,24 @@ fn target<'a>(
         return Err(KeyError::WrongVariant);
     }
     check(&entry.object.context, va, len, access, request)?;
-    Ok(Target::Key(&entry.object))
+    Ok(Target::Key(&entry.object, key >> 8))
 }
 
 /// The next piece of a frame, or the next level down as an entry of a child key. What is done to pages is `access`.
 #[inline]
 fn step(objects: &Objects, space: &KeySpace, access: Access, frame: &Frame<'_>) -> Result<Step, KeyError> {
     let Frame { target, va, left } = *frame;
-    let piece = |place, room: u64, order| Step::Piece(Piece { place, len: left.min(room), order });
-    let key = match target {
-        Target::Nowhere => return Ok(piece(Place::Nowhere, left, KeyOrder::default())),
-        Target::Dma => return Ok(piece(Place::Memory(Iova(va)), left, space.reserved_order)),
-        Target::Key(key) => key,
+    let (key, number) = match target {
+        Target::Nowhere => {
+            return Ok(Step::Piece(Piece { place: Place::Nowhere, len: left, order: KeyOrder::default(), key: 0 }));
+        }
+        Target::Dma => {
+            let place = Place::Memory(Iova(va));
+            return Ok(Step::Piece(Piece { place, len: left, order: space.reserved_order, key: 0 }));
+        }
+        Target::Key(key, number) => (key, number),
     };
+    let piece = |place, room: u64, order| Step::Piece(Piece { place, len: left.min(room), order, key: number });
     let context = &key.context;
     let order = context.order();
     let shift = context.log_page_size;
@@ -357,7 +365,7 @@ impl<'a> Walk<'a> {
     /// Checks an access to a key and makes it the innermost level.
     fn enter(&mut self, key: u32, va: u64, len: u64, access: Access) -> Result<(), KeyError> {
         let target = target(self.objects, &self.space, &self.request, (key, va, len, access))?;
-        if let Target::Key(key) = target {
+        if let Target::Key(key, _) = target {
             let levels = self.depth as u32 + 1;
             if key.context.mode.is_indirect() && levels > self.space.max_indirection {
                 return Err(KeyError::TooDeep);

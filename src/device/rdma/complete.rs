@@ -8,10 +8,11 @@ use super::receive::NoEntry;
 use super::requester::Step;
 use super::state::{Failure, Started};
 use crate::device::counters::QCounter;
-use crate::device::cq::{CQE, Completion};
+use crate::device::cq::{CQE, Completed, Completion};
 use crate::device::flush::FLUSHED;
 use crate::device::hca::{Event, Hca};
 use crate::device::qp::{QueuePair, Service, State};
+use crate::dma::Stream;
 use crate::log_limit::limited;
 use crate::mkey::translate::KeyError;
 use crate::prm::cqe::{Cqe, ErrCqe};
@@ -135,6 +136,7 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return };
         let settings = &qp.flow.settings;
         let cqn = settings.cqn_send;
+        let of = Completed { stream: Stream::Requester(qpn), after: qp.flow.requester.acknowledged };
         let mut cqe = Cqe::wrap([0; CQE]);
         cqe.set_opcode(CqeOpcode::REQ.0.into());
         cqe.set_send_wqe_opcode(started.opcode.0.into());
@@ -144,12 +146,12 @@ impl Portion<'_> {
         // Bytes that came back; the driver asks for READs only.
         cqe.set_byte_cnt(if started.responds() { started.received } else { 0 });
         cqe.set_timestamp(now);
-        self.post(qpn, cqn, &cqe.into_inner());
+        self.post(qpn, cqn, &cqe.into_inner(), of);
     }
 
     /// Posts a completion; `false` if there is no room for it. The queue pair then cannot go on.
-    fn post(&mut self, qpn: u32, cqn: u32, cqe: &[u8; CQE]) -> bool {
-        if self.hca.complete(cqn, cqe, self.bus, self.now) == Completion::Posted {
+    fn post(&mut self, qpn: u32, cqn: u32, cqe: &[u8; CQE], of: Completed) -> bool {
+        if self.hca.complete(cqn, cqe, of, self.bus, self.now) == Completion::Posted {
             return true;
         }
         let Some(qp) = self.qp(qpn) else { return false };
@@ -208,6 +210,7 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return };
         let settings = &qp.flow.settings;
         let (cqn, set) = (settings.cqn_send, settings.counter_set);
+        let of = Completed { stream: Stream::Requester(qpn), after: qp.flow.requester.acknowledged };
         let mut cqe = ErrCqe::wrap([0; CQE]);
         cqe.set_opcode(CqeOpcode::REQ_ERR.0.into());
         cqe.set_syndrome(failure.syndrome.0.into());
@@ -220,7 +223,7 @@ impl Portion<'_> {
         if failure.syndrome == CqeSyndrome::WR_FLUSH_ERR {
             self.count(set, |counters| &mut counters.req_cqe_flush_error);
         }
-        self.post(qpn, cqn, &cqe.into_inner());
+        self.post(qpn, cqn, &cqe.into_inner(), of);
     }
 
     /// Completes the receive entry in use, if there is one, with a message that `head` ended; `false` if the completion
@@ -255,7 +258,7 @@ impl Portion<'_> {
         cqe.set_roce_l3_type(if is_v4(&head.address.dest) { L3_IPV4 } else { L3_IPV6 });
         cqe.set_rqpn(if head.source_qp != 0 { head.source_qp } else { head.source });
         let cqn = entry.cqn;
-        self.post(qpn, cqn, &cqe.into_inner())
+        self.post(qpn, cqn, &cqe.into_inner(), Stream::Responder(qpn).into())
     }
 
     /// Completes the receive entry in use with an error; `false` if there is none.
@@ -287,7 +290,7 @@ impl Portion<'_> {
         if let Some(counter) = counter {
             self.count(set, counter);
         }
-        self.post(qpn, cqn, &cqe.into_inner());
+        self.post(qpn, cqn, &cqe.into_inner(), Stream::Responder(qpn).into());
         true
     }
 

@@ -123,6 +123,7 @@ pub fn decode(frame: &[u8]) -> Result<(Head, &[u8]), FrameError> {
         immediate: headers.immediate.or(headers.ieth).unwrap_or(0),
         srqn: headers.xrceth.unwrap_or(0),
         address: address(&frame.addresses),
+        ..Head::default()
     };
     Ok((head, frame.payload))
 }
@@ -233,6 +234,7 @@ mod tests {
             immediate: if operation.has_immediate() || operation.invalidates() { seed as u32 ^ 7 } else { 0 },
             srqn: if transport == Transport::Xrc && !operation.is_response() { narrow ^ 8 } else { 0 },
             address,
+            ..Head::default()
         }
     }
 

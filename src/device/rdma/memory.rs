@@ -9,7 +9,7 @@ use crate::device::memic::DeviceMemory;
 use crate::device::objects::Objects;
 use crate::device::qp::QueuePair;
 use crate::dma::bus::{BusError, CopyError};
-use crate::dma::{Bus, Load, LoadClass, Store, StoreClass, Stream};
+use crate::dma::{Bus, Fence, Load, Store, StoreClass, Stream, Wait};
 use crate::mkey::translate::{Access, KeyError, KeySpace, Piece, Place, Request, Walk, allowed, direct, resolve};
 use crate::prm::wqe::DataSeg;
 
@@ -205,11 +205,11 @@ pub fn payload(
         if count == most {
             return Err(MemoryError::Scattered);
         }
-        if let Part::Piece(Piece { place: Place::Memory(iova), len, order }) = part {
+        if let Part::Piece(Piece { place: Place::Memory(iova), len, order, key }) = part {
             let qpn = reach.who.qpn;
             let stream =
                 if reach.access == Access::RemoteRead { Stream::Responder(qpn) } else { Stream::Requester(qpn) };
-            let load = Load { class: LoadClass::Payload, stream, key: order };
+            let load = Load::payload(stream, order, key, Wait::default());
             bus.check_load(load, iova, len)?;
         }
         if let Some(slot) = parts.get_mut(count) {
@@ -295,16 +295,41 @@ pub enum MoveError {
     Target(MemoryError),
 }
 
-/// On whose behalf the payload of a packet is read: of the side that sends it.
-#[inline]
-fn source_stream(head: &Head) -> Stream {
-    if head.operation.is_response() { Stream::Responder(head.source) } else { Stream::Requester(head.source) }
+/// On whose behalf payload moves, and what that waits for.
+#[derive(Clone, Copy)]
+struct Route {
+    class: StoreClass,
+    /// The side that sends.
+    from: Stream,
+    load: Wait,
+    /// The side that receives.
+    to: Stream,
+    store: Wait,
 }
 
-/// On whose behalf the payload of a packet is stored: of the side of `qpn` that receives it.
-#[inline]
-fn target_stream(head: &Head, qpn: u32) -> Stream {
-    if head.operation.is_response() { Stream::Requester(qpn) } else { Stream::Responder(qpn) }
+impl Route {
+    /// That of the payload of a packet to `qpn`.
+    #[inline]
+    fn of(head: &Head, qpn: u32, class: StoreClass) -> Route {
+        let load = Wait { fence: head.fence, after: head.after };
+        // What a small fence waits for is at the requester. What is acknowledged waits for nothing at who learns of it.
+        let (from, to, store) = if head.operation.is_response() {
+            (Stream::Responder(head.source), Stream::Requester(qpn), Wait { fence: head.fence, after: None })
+        } else {
+            let fence = if head.fence == Fence::Local { Fence::None } else { head.fence };
+            (Stream::Requester(head.source), Stream::Responder(qpn), Wait { fence, after: head.after })
+        };
+        Route { class, from, load, to, store }
+    }
+
+    fn load(&self, piece: &Piece) -> Load {
+        Load::payload(self.from, piece.order, piece.key, self.load)
+    }
+
+    fn store(&self, piece: &Piece) -> Store {
+        let Route { class, to, store, .. } = *self;
+        Store { class, stream: to, key: piece.order, index: piece.key, chain: None, wait: store }
+    }
 }
 
 /// Memory and what leads to it.
@@ -358,7 +383,7 @@ impl<'a> Memory<'a> {
     pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<usize, MoveError> {
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
-        let (from, to) = (source_stream(&packet.head), target_stream(&packet.head, target.who.qpn));
+        let route = Route::of(&packet.head, target.who.qpn, class);
         let mut chunk = Chunk::Bytes(&[]);
         let mut parts = 0;
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
@@ -370,7 +395,7 @@ impl<'a> Memory<'a> {
                     chunk = next.ok_or(MoveError::Source(MemoryError::Gone))?;
                 }
                 let len = piece.len.min(chunk.len());
-                self.step(chunk, piece, len, from, to, class)?;
+                self.step(chunk, piece, len, &route)?;
                 chunk.advance(len);
                 let mut rest = Chunk::Piece(piece);
                 rest.advance(len);
@@ -383,42 +408,25 @@ impl<'a> Memory<'a> {
     }
 
     /// Moves the first `len` bytes of a chunk to a piece.
-    fn step(
-        &mut self,
-        chunk: Chunk<'_>,
-        piece: Piece,
-        len: u64,
-        from: Stream,
-        to: Stream,
-        class: StoreClass,
-    ) -> Result<(), MoveError> {
-        let store = Store { class, stream: to, key: piece.order };
+    fn step(&mut self, chunk: Chunk<'_>, piece: Piece, len: u64, route: &Route) -> Result<(), MoveError> {
         let target = |error: BusError| MoveError::Target(error.into());
         match (chunk, piece.place) {
             (Chunk::Bytes(bytes), Place::Memory(at)) => {
                 let bytes = bytes.get(..len as usize).unwrap_or_default();
-                self.bus.store(store, at, bytes).map_err(target)
+                self.bus.store(route.store(&piece), at, bytes).map_err(target)
             }
-            (Chunk::Piece(Piece { place: Place::Memory(source), order, .. }), Place::Memory(at)) => {
-                let load = Load { class: LoadClass::Payload, stream: from, key: order };
-                self.bus.copy(load, source, store, at, len).map_err(|error| match error {
+            (Chunk::Piece(from @ Piece { place: Place::Memory(source), .. }), Place::Memory(at)) => {
+                self.bus.copy(route.load(&from), source, route.store(&piece), at, len).map_err(|error| match error {
                     CopyError::Source(error) => MoveError::Source(error.into()),
                     CopyError::Target(error) => MoveError::Target(error.into()),
                 })
             }
-            _ => self.staged(chunk, piece, len, from, store),
+            _ => self.staged(chunk, piece, len, route),
         }
     }
 
     /// The same when one side is not guest memory: by way of a small buffer.
-    fn staged(
-        &mut self,
-        mut chunk: Chunk<'_>,
-        mut piece: Piece,
-        len: u64,
-        from: Stream,
-        store: Store,
-    ) -> Result<(), MoveError> {
+    fn staged(&mut self, mut chunk: Chunk<'_>, mut piece: Piece, len: u64, route: &Route) -> Result<(), MoveError> {
         let mut buffer = [0; 512];
         let mut left = len;
         while left > 0 {
@@ -426,12 +434,11 @@ impl<'a> Memory<'a> {
             let buf = &mut buffer[..count as usize];
             match chunk {
                 Chunk::Bytes(bytes) => buf.copy_from_slice(bytes.get(..count as usize).unwrap_or_default()),
-                Chunk::Piece(Piece { place, order, .. }) => match place {
+                Chunk::Piece(from) => match from.place {
                     Place::Nowhere => buf.fill(0),
                     Place::Device(at) => self.device.read(at, buf),
                     Place::Memory(at) => {
-                        let load = Load { class: LoadClass::Payload, stream: from, key: order };
-                        self.bus.load(load, at, buf).map_err(|error| MoveError::Source(error.into()))?;
+                        self.bus.load(route.load(&from), at, buf).map_err(|error| MoveError::Source(error.into()))?;
                     }
                 },
             }
@@ -439,7 +446,7 @@ impl<'a> Memory<'a> {
                 Place::Nowhere => {}
                 Place::Device(at) => self.device.write(at, buf),
                 Place::Memory(at) => {
-                    self.bus.store(store, at, buf).map_err(|error| MoveError::Target(error.into()))?;
+                    self.bus.store(route.store(&piece), at, buf).map_err(|error| MoveError::Target(error.into()))?;
                 }
             }
             chunk.advance(count);
@@ -458,19 +465,18 @@ impl<'a> Memory<'a> {
         let mut bytes = Vec::with_capacity(packet.len as usize);
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk)?;
-        let stream = source_stream(&packet.head);
+        let route = Route::of(&packet.head, packet.head.dest, StoreClass::Payload);
         while let Some(chunk) = source.next(entry)? {
             match chunk {
                 Chunk::Bytes(part) => bytes.extend_from_slice(part),
-                Chunk::Piece(Piece { place, len, order }) => {
+                Chunk::Piece(piece) => {
                     let from = bytes.len();
-                    bytes.resize(from + len as usize, 0);
-                    match place {
+                    bytes.resize(from + piece.len as usize, 0);
+                    match piece.place {
                         Place::Nowhere => {}
                         Place::Device(at) => self.device.read(at, &mut bytes[from..]),
                         Place::Memory(at) => {
-                            let load = Load { class: LoadClass::Payload, stream, key: order };
-                            self.bus.load(load, at, &mut bytes[from..])?;
+                            self.bus.load(route.load(&piece), at, &mut bytes[from..])?;
                         }
                     }
                 }

@@ -9,6 +9,7 @@
 //! number of the first, the operation that one packet of that length would have, and counts for all of them. A train is
 //! received whole or not at all.
 
+use crate::dma::{Fence, Horizon};
 use crate::mkey::translate::Piece;
 
 /// Largest sequence number.
@@ -293,6 +294,12 @@ pub struct Head {
     pub srqn: u32,
     /// Where from and where to.
     pub address: Address,
+    /// The fence of the send entry that it belongs to. Not on the wire, as is what follows.
+    pub fence: Fence,
+    /// What the accesses of its sender wait for, and in a request those of its receiver, too.
+    pub after: Option<Horizon>,
+    /// In a response: what it acknowledges, as far as the device waits until that is visible.
+    pub acknowledged: Option<Horizon>,
 }
 
 impl Head {

@@ -27,10 +27,22 @@ const ENTRY_COST: usize = 256;
 
 /// Fences of the control segment.
 mod fence {
+    use crate::dma::Fence;
+
     pub const SMALL: u8 = 1;
     pub const READS: u8 = 2;
     pub const STRONG: u8 = 3;
     pub const SMALL_AND_READS: u8 = 4;
+
+    /// What the accesses of an entry wait for.
+    pub fn of(field: u8) -> Fence {
+        match field {
+            SMALL => Fence::Local,
+            READS | SMALL_AND_READS => Fence::Read,
+            STRONG => Fence::Strong,
+            _ => Fence::None,
+        }
+    }
 }
 
 /// How one step of a sending side went.
@@ -190,7 +202,7 @@ impl Portion<'_> {
     fn start(&mut self, qpn: u32, service: Service, entry: &mut SendEntry) -> Result<Option<Begun>, Failure> {
         let Some(qp) = self.qp(qpn) else { return Ok(None) };
         let settings = qp.flow.settings;
-        let requester = &qp.flow.requester;
+        let requester = &mut qp.flow.requester;
         let held = match entry.fence {
             fence::SMALL => requester.small_fences > 0,
             fence::READS | fence::SMALL_AND_READS => requester.reads > 0,
@@ -199,6 +211,10 @@ impl Portion<'_> {
         };
         if held {
             return Ok(None);
+        }
+        if entry.fence == fence::STRONG {
+            // What is sent from now on comes after all that was acknowledged.
+            requester.fenced = requester.acknowledged;
         }
         let reads = requester.reads;
         if entry.opmod != 0 {
@@ -313,6 +329,8 @@ impl Portion<'_> {
             solicited: last && entry.solicited && (operation.is_send() || operation.has_immediate()),
             immediate: if operation.has_immediate() || operation.invalidates() { entry.immediate } else { 0 },
             srqn: entry.srqn,
+            fence: fence::of(entry.fence),
+            after: qp.flow.requester.fenced,
             ..Head::default()
         };
         if started.responds() {

@@ -70,6 +70,9 @@ impl Portion<'_> {
         }
         self.spent += PACKET_COST / 2;
         let Some(qp) = self.qp(qpn) else { return };
+        if head.after.is_some() {
+            qp.flow.responder.after = head.after;
+        }
         if !std::mem::replace(&mut qp.flow.responder.established, true) && qp.state() == State::Rtr {
             self.hca.qp_event(qpn, EventType::COMM_EST);
         }
@@ -338,12 +341,15 @@ impl Portion<'_> {
             remote,
             pd: settings.pd,
             operands: head.operands,
+            fence: head.fence,
             original: None,
             msn,
         });
         let job = match atomic {
             true => Job::Atomic { psn: head.psn, msn, again: false },
-            false => Job::Read { remote, pd: settings.pd, offset: 0, psn: head.psn, msn, again: false },
+            false => {
+                Job::Read { remote, pd: settings.pd, offset: 0, psn: head.psn, msn, again: false, fence: head.fence }
+            }
         };
         responder.jobs.push_back(job);
         self.schedule(qpn);

@@ -8,6 +8,7 @@ use super::packet::{Address, Operation, PSN_MASK, Remote, Transport, psn_add, ps
 use super::receive::ReceiveEntry;
 use super::responder::Refusal;
 use crate::device::qp::Service;
+use crate::dma::{Fence, Horizon};
 use crate::prm::qp::Qpc;
 use crate::prm::values::{AtomicMode, CqeSyndrome, QpMtu, QpRqType, WqeOpcode};
 
@@ -247,6 +248,10 @@ pub struct Requester {
     pub stopped: bool,
     /// Furthest sequence number sent, for acknowledgements of what was never sent.
     pub sent: u32,
+    /// What the peer had done when it acknowledged last; completions wait until that is visible.
+    pub acknowledged: Option<Horizon>,
+    /// The same at the last entry with strong ordering; what was sent since waits for it.
+    pub fenced: Option<Horizon>,
 }
 
 impl Requester {
@@ -306,6 +311,8 @@ pub enum Job {
         msn: u32,
         /// It was answered before.
         again: bool,
+        /// Fence of the request.
+        fence: Fence,
     },
     /// Refuse a request for good.
     Refuse {
@@ -335,7 +342,9 @@ impl Job {
     pub fn counted_as(self, other: &Job) -> Job {
         let again = !other.is_new();
         match self {
-            Job::Read { remote, pd, offset, psn, msn, .. } => Job::Read { remote, pd, offset, psn, msn, again },
+            Job::Read { remote, pd, offset, psn, msn, fence, .. } => {
+                Job::Read { remote, pd, offset, psn, msn, again, fence }
+            }
             Job::Atomic { psn, msn, .. } => Job::Atomic { psn, msn, again },
             other => other,
         }
@@ -357,6 +366,8 @@ pub struct Resource {
     pub pd: u32,
     /// Operands of an atomic operation.
     pub operands: super::packet::Operands,
+    /// Fence of the request.
+    pub fence: Fence,
     /// The value before an atomic operation, once it is done.
     pub original: Option<u64>,
     /// Message sequence number.
@@ -392,6 +403,8 @@ pub struct Responder {
     pub resources: VecDeque<Resource>,
     /// Something valid was received.
     pub established: bool,
+    /// What the requests that come now wait for.
+    pub after: Option<Horizon>,
 }
 
 /// Everything that a queue pair knows while it runs.

@@ -339,8 +339,8 @@ impl Hca {
             let (now, later) = rest.split_at_mut(piece.len as usize);
             match piece.place {
                 Place::Memory(iova) => {
-                    let load =
-                        Load { class: LoadClass::Translation, stream: Stream::Requester(poster.qpn), key: piece.order };
+                    let load = Load::device(LoadClass::Translation, Stream::Requester(poster.qpn));
+                    let load = Load { key: piece.order, index: piece.key, ..load };
                     bus.load(load, iova, now).map_err(|_| UmrError::ListMemory)?;
                 }
                 Place::Device(at) => self.memic.read(at, now),

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use proptest::prelude::*;
 
 use super::*;
+use crate::dma::StoreClass;
 use crate::dma::map::Rights;
 use crate::sys::{BULK, Mapping, Protection, memfd};
 

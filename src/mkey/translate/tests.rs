@@ -59,9 +59,16 @@ impl World {
         self.objects.create(0, key, &[]).expect("room for keys") << 8 | 0x5a
     }
 
+    /// Where a request lies, whichever the key.
     fn ask(&self, request: &Request) -> Result<Vec<Piece>, KeyError> {
-        collect(&self.objects, &self.space, request, usize::MAX).map(|pieces| pieces.expect("no limit"))
+        let pieces = collect(&self.objects, &self.space, request, usize::MAX)?.expect("no limit");
+        Ok(pieces.into_iter().map(|piece| Piece { key: 0, ..piece }).collect())
     }
+}
+
+/// A piece without the key that it lies in.
+fn anywhere(piece: Result<Piece, KeyError>) -> Result<Piece, KeyError> {
+    piece.map(|piece| Piece { key: 0, ..piece })
 }
 
 fn request(key: u32, va: u64, len: u64) -> Request {
@@ -75,7 +82,7 @@ const KSM: u32 = 3;
 const MEMIC: u32 = 5;
 
 fn memory(at: u64, len: u64) -> Piece {
-    Piece { place: Place::Memory(Iova(at)), len, order: KeyOrder::default() }
+    Piece { place: Place::Memory(Iova(at)), len, order: KeyOrder::default(), key: 0 }
 }
 
 #[test]
@@ -102,7 +109,7 @@ fn pages_that_follow_each_other_are_one_piece_up_to_the_first_that_does_not() {
     assert_eq!(world.ask(&write(0x800, 0x1800)), Ok(vec![memory(0x9800, 0x1800)]));
     assert_eq!(world.ask(&write(0x800, 0x1801)), Err(KeyError::PageRights));
     assert_eq!(world.ask(&request(key, 0x4000, 0x1001)), Err(KeyError::NotPresent));
-    let mut walk = resolve(&world.objects, &world.space, &write(0, 0x3000)).unwrap();
+    let mut walk = resolve(&world.objects, &world.space, &write(0, 0x3000)).unwrap().map(anywhere);
     assert_eq!([walk.next(), walk.next()], [Some(Ok(memory(0x9000, 0x2000))), Some(Err(KeyError::PageRights))]);
     let top = world.key(MTT, 0, 2 << 12, 12, Translations::Mtt(vec![!0xfff | 3, 3].into()));
     assert_eq!(world.ask(&request(top, 0, 0x2000)), Ok(vec![memory(!0xfff, 0x1000), memory(0, 0x1000)]));
@@ -181,7 +188,7 @@ fn an_error_in_the_middle_comes_after_the_pieces_before_it() {
     let mut world = World::new();
     let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0, 0x3000 | 3].into()));
     let walk = resolve(&world.objects, &world.space, &request(key, 0x800, 0x2000)).expect("inside the key");
-    let all: Vec<_> = walk.collect();
+    let all: Vec<_> = walk.map(anywhere).collect();
     assert_eq!(all, [Ok(memory(0x1800, 0x800)), Err(KeyError::NotPresent)]);
 }
 
@@ -256,7 +263,7 @@ fn children_in_another_domain_are_out_of_reach() {
 fn the_null_key_takes_everything_and_the_reserved_lkey_is_for_some_queues() {
     let mut world = World::new();
     let null = Reserved::Null.key();
-    let nowhere = |len| Piece { place: Place::Nowhere, len, order: KeyOrder::default() };
+    let nowhere = |len| Piece { place: Place::Nowhere, len, order: KeyOrder::default(), key: 0 };
     assert_eq!(world.ask(&request(null, 0x1234, 99)), Ok(vec![nowhere(99)]));
     let list = Translations::Ksm(vec![Ksm { key: null, va: 0 }; 2].into());
     let key = world.key(KSM, 0, 0x2000, 12, list);
@@ -275,7 +282,7 @@ fn the_null_key_takes_everything_and_the_reserved_lkey_is_for_some_queues() {
 fn device_memory_keys_count_from_zero() {
     let mut world = World::new();
     let key = world.key(MEMIC, 0x100_0040, 0x80, 0, Translations::DeviceMemory { start: 0x40 });
-    let piece = Piece { place: Place::Device(0x50), len: 0x70, order: KeyOrder::default() };
+    let piece = Piece { place: Place::Device(0x50), len: 0x70, order: KeyOrder::default(), key: 0 };
     assert_eq!(world.ask(&request(key, 0x10, 0x70)), Ok(vec![piece]));
     assert_eq!(world.ask(&request(key, 0x10, 0x71)), Err(KeyError::Bounds));
 }
@@ -543,5 +550,18 @@ proptest! {
         if let Ok(walk) = resolve(&world.objects, &world.space, &request) {
             prop_assert!(walk.count() <= 0x2000);
         }
+    }
+}
+
+#[test]
+fn a_piece_names_the_key_that_it_lies_in_not_the_one_that_leads_there() {
+    let mut world = World::new();
+    let page = |at: u64| Translations::Mtt(vec![at | 3].into());
+    let leaf = world.key(MTT, 0, 0x1000, 12, page(0x5000));
+    let list = Translations::Ksm(vec![Ksm { key: leaf, va: 0 }].into());
+    let indirect = world.key(KSM, 0, 0x1000, 12, list);
+    for key in [leaf, indirect] {
+        let pieces = collect(&world.objects, &world.space, &request(key, 8, 8), 1).unwrap().unwrap();
+        assert_eq!(pieces.iter().map(|piece| piece.key).collect::<Vec<_>>(), [leaf >> 8]);
     }
 }

@@ -25,6 +25,11 @@ impl Portion<'_> {
         if psn_diff(packet.head.psn, requester.unacked) < 0 || psn_diff(packet.head.psn, requester.sent) >= 0 {
             return;
         }
+        if packet.head.acknowledged.is_some() {
+            if let Some(qp) = self.qp(qpn) {
+                qp.flow.requester.acknowledged = packet.head.acknowledged;
+            }
+        }
         match packet.head.operation {
             Operation::Ack => self.receive_ack(qpn, packet.head.psn, packet.head.aeth),
             Operation::AtomicAck => self.receive_atomic(qpn, packet),

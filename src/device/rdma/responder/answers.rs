@@ -9,7 +9,7 @@ use crate::device::rdma::requester::Step;
 use crate::device::rdma::state::{Job, Resource, Settings, transport};
 use crate::device::rdma::{PART_COST, Portion, TRAIN_PARTS, most_parts};
 use crate::dma::bus::AtomicOp;
-use crate::dma::{Store, StoreClass, Stream};
+use crate::dma::{Fence, Store, StoreClass, Stream, Wait};
 use crate::mkey::translate::{Access, KeyError, Place};
 
 impl Portion<'_> {
@@ -49,7 +49,15 @@ impl Portion<'_> {
             if head.remote.va != wanted.va || head.remote.key != wanted.key || head.remote.len > wanted.len {
                 return;
             }
-            Job::Read { remote: head.remote, pd: resource.pd, offset: 0, psn: head.psn, msn: resource.msn, again: true }
+            Job::Read {
+                remote: head.remote,
+                pd: resource.pd,
+                offset: 0,
+                psn: head.psn,
+                msn: resource.msn,
+                again: true,
+                fence: Fence::None,
+            }
         } else {
             Job::Atomic { psn: resource.first, msn: resource.msn, again: true }
         };
@@ -78,7 +86,7 @@ impl Portion<'_> {
         let word = u32::from(syndrome) << 24 | responder.msn;
         if responder.jobs.is_empty() {
             if at_once {
-                return self.send_answer(qpn, Operation::Ack, psn, word, 0, Payload::None, 0);
+                return self.send_answer(qpn, Operation::Ack, psn, word, 0, (Payload::None, 0), Fence::None);
             }
             responder.jobs.push_back(Job::Ack { psn, aeth: word });
             self.hca.rdma.acknowledging.push(qpn);
@@ -105,8 +113,8 @@ impl Portion<'_> {
         psn: u32,
         aeth: u32,
         original: u64,
-        payload: Payload,
-        len: u32,
+        (payload, len): (Payload, u32),
+        fence: Fence,
     ) {
         let Some(qp) = self.qp(qpn) else { return };
         let settings = qp.flow.settings;
@@ -120,6 +128,9 @@ impl Portion<'_> {
             train: len.div_ceil(settings.mtu.max(1)).max(1) - 1,
             aeth,
             original,
+            fence,
+            after: qp.flow.responder.after,
+            acknowledged: self.bus.acknowledged(Stream::Responder(qpn)),
             ..Head::default()
         };
         if self.address_connected(&settings, &mut head) {
@@ -139,11 +150,11 @@ impl Portion<'_> {
         match job {
             Job::Ack { psn, aeth } => {
                 self.drop_job(qpn);
-                self.send_answer(qpn, Operation::Ack, psn, aeth, 0, Payload::None, 0);
+                self.send_answer(qpn, Operation::Ack, psn, aeth, 0, (Payload::None, 0), Fence::None);
             }
-            Job::Read { remote, pd, offset, psn, msn, .. } => {
+            Job::Read { remote, pd, offset, psn, msn, fence, .. } => {
                 let settings = Settings { pd, ..settings };
-                self.answer_read(qpn, &settings, remote, offset, psn, msn);
+                self.answer_read(qpn, &settings, remote, offset, (psn, msn), fence);
             }
             Job::Atomic { psn, msn, .. } => self.answer_atomic(qpn, &settings, psn, msn),
             Job::Refuse { psn, refusal } => {
@@ -161,7 +172,15 @@ impl Portion<'_> {
         }
     }
 
-    fn answer_read(&mut self, qpn: u32, settings: &Settings, remote: Remote, offset: u32, psn: u32, msn: u32) {
+    fn answer_read(
+        &mut self,
+        qpn: u32,
+        settings: &Settings,
+        remote: Remote,
+        offset: u32,
+        (psn, msn): (u32, u32),
+        fence: Fence,
+    ) {
         let left = remote.len.saturating_sub(offset);
         let Some(qp) = self.qp(qpn) else { return };
         let scattered = qp.flow.responder.scattered;
@@ -213,7 +232,7 @@ impl Portion<'_> {
             (false, false) => Operation::ReadMiddle,
         };
         let word = u32::from(aeth::ACK) << 24 | msn;
-        self.send_answer(qpn, operation, psn_add(psn, offset / settings.mtu), word, 0, data, count);
+        self.send_answer(qpn, operation, psn_add(psn, offset / settings.mtu), word, 0, (data, count), fence);
     }
 
     fn answer_atomic(&mut self, qpn: u32, settings: &Settings, psn: u32, msn: u32) {
@@ -235,7 +254,7 @@ impl Portion<'_> {
             }
         }
         let word = u32::from(aeth::ACK) << 24 | msn;
-        self.send_answer(qpn, Operation::AtomicAck, psn, word, original, Payload::None, 0);
+        self.send_answer(qpn, Operation::AtomicAck, psn, word, original, (Payload::None, 0), Fence::None);
     }
 
     fn do_atomic(&mut self, qpn: u32, settings: &Settings, resource: &Resource) -> Result<u64, MemoryError> {
@@ -259,7 +278,11 @@ impl Portion<'_> {
         };
         match piece.place {
             Place::Memory(at) => {
-                let store = Store { class: StoreClass::AtomicResult, stream: Stream::Responder(qpn), key: piece.order };
+                let stream = Stream::Responder(qpn);
+                let after = self.hca.objects.qps.get(qpn).and_then(|entry| entry.object.flow.responder.after);
+                let wait = Wait { fence: resource.fence, after };
+                let device = Store::device(StoreClass::AtomicResult, stream);
+                let store = Store { key: piece.order, index: piece.key, wait, ..device };
                 if !self.hca.atomics_big_endian {
                     return Ok(self.bus.atomic(store, at, op)?);
                 }
