@@ -202,10 +202,15 @@ impl Rig {
         panic!("the device never becomes idle");
     }
 
-    /// Runs a command and returns its answer.
+    /// Runs a command and returns its answer. If the device wants pages for it, it gets none.
     pub fn exec(&mut self, input: &[u8], outlen: usize) -> Answer {
         self.post(0, input, outlen);
         self.ring(1);
+        if self.entry(0)[0x3f] & 1 != 0 {
+            const LAST: u64 = 31;
+            self.post(LAST, &Rig::input(0x108, 0, 16), 16);
+            self.ring(1 << LAST);
+        }
         let entry = self.entry(0);
         assert_eq!(entry[0x3f] & 1, 0, "the device answers every command");
         let mut output = entry[0x20..0x30].to_vec();

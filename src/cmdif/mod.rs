@@ -188,7 +188,6 @@ pub fn run(hca: &mut Hca, bus: &mut Bus, now: u64, input: &[u8]) -> (Vec<u8>, Re
             (output, Ok(()))
         }
         Err(error) => {
-            ctx.hca.vport.env.refused(error.status);
             let mut output = vec![0; 16];
             output[0] = error.status.0;
             output[4..8].copy_from_slice(&error.syndrome.0.to_be_bytes());

@@ -1,7 +1,8 @@
 //! The function that a VMM attaches: dispatch of accesses, bounded work, reset, and the summary of a run.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod commands;
 
+use self::commands::Commands;
 use super::clock::Clock;
 use super::config_space::{ConfigSpace, Identity, Vpd};
 use super::cq::{CQE, Completion};
@@ -12,16 +13,13 @@ use super::memic;
 use super::poll::{Look, Polling, UarPages};
 use super::rdma::umr::{Poster, UmrError};
 use super::uar::{self, Doorbell};
-use crate::cmdif::{self, access_reg, error, queue};
 use crate::config::Doorbells;
 use crate::dma::irq::Interrupts;
 use crate::dma::{Bus, Iova, Stream};
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
-use crate::prm::eq::PagesReqEvent;
-use crate::prm::status::Delivery;
 use crate::profile::Profile;
-use crate::trace::{CommandRecord, Event as TraceEvent, KeyVerdict, RunSummary, Trace};
+use crate::trace::{Event as TraceEvent, KeyVerdict, RunSummary, Trace};
 
 /// Size of BAR 0: registers, UAR pages, device memory.
 pub const BAR0_SIZE: u64 = 32 << 20;
@@ -82,8 +80,7 @@ pub struct Function {
     segment: InitSegment,
     bus: Bus,
     hca: Hca,
-    command_queue: Option<Iova>,
-    command_doorbell: u32,
+    commands: Commands,
     trace: Trace,
     summary: RunSummary,
 }
@@ -133,8 +130,7 @@ impl Function {
             segment: InitSegment::new(version, u32::from(profile.pci.device_id)),
             bus: Bus::new(profile.pci.msix_vectors),
             hca,
-            command_queue: None,
-            command_doorbell: 0,
+            commands: Commands::default(),
             trace,
             summary,
         }
@@ -283,17 +279,16 @@ impl Function {
                     self.segment.set_command_queue(address);
                 }
                 self.segment.set_nic_interface(NicInterface::Full);
-                self.command_queue = Some(Iova(address));
-                self.command_doorbell = 0;
+                self.commands = Commands::at(Iova(address));
             }
             Effect::CommandQueue(_, requested) => {
                 self.hca.quiesce();
-                self.command_doorbell = 0;
+                self.commands.drop_all();
                 self.segment.set_nic_interface(requested);
             }
             Effect::CommandDoorbell(slots) => {
                 if self.segment.nic_interface() == NicInterface::Full {
-                    self.command_doorbell |= slots;
+                    self.commands.rung |= slots;
                 }
             }
         }
@@ -348,8 +343,7 @@ impl Function {
         self.segment.reset();
         // Until a driver takes over; one that was there before the reset finds out by this (kernel `health.c`).
         self.segment.set_nic_interface(NicInterface::Disabled);
-        self.command_queue = None;
-        self.command_doorbell = 0;
+        self.commands = Commands::default();
         if kind != ResetKind::Software {
             self.config.reset();
             self.bus.set_bus_master(false);
@@ -365,14 +359,14 @@ impl Function {
             if self.config.memory_enabled() { self.hca.poll_doorbells(&mut self.bus, now) } else { Look::default() };
         let mut busy = look.rung || self.is_ready() || self.hca.receive.busy();
         for _ in 0..COMMANDS_PER_PORTION {
-            if self.command_doorbell == 0 || bytes >= COMMAND_BYTES_PER_PORTION {
+            if bytes >= COMMAND_BYTES_PER_PORTION {
                 break;
             }
-            let slot = self.command_doorbell.trailing_zeros();
-            self.command_doorbell &= !(1 << slot);
-            bytes += self.command(slot as u8);
+            let Some(slot) = self.next_slot() else { break };
+            bytes += self.command(slot);
             self.judged_keys();
         }
+        self.ring_waiting();
         let frames = self.hca.run_ethernet(&mut self.bus, self.clock.now());
         self.hca.run_rdma(&mut self.bus, self.clock.now());
         self.judged_keys();
@@ -403,7 +397,7 @@ impl Function {
 
     /// Whether commands or queues have work.
     fn is_ready(&self) -> bool {
-        self.command_doorbell != 0 || self.hca.has_sends() || self.hca.rdma.is_ready() || !self.hca.flushes.is_empty()
+        self.commands.rung != 0 || self.hca.has_sends() || self.hca.rdma.is_ready() || !self.hca.flushes.is_empty()
     }
 
     /// Passes judgements on keys on to the trace and the summary.
@@ -420,116 +414,6 @@ impl Function {
                 Outcome::Refused { refusal, .. } => KeyVerdict::Refused(refusal),
             };
             self.trace.event(self.clock.now(), &TraceEvent::Key { kind, via: origin.name(), verdict });
-        }
-    }
-
-    /// Runs the command in `slot`; returns how many bytes of input and output it has.
-    fn command(&mut self, slot: u8) -> usize {
-        let Some(queue) = self.command_queue else { return 0 };
-        let mut bytes = 0;
-        let checksum = self.hca.block_signatures();
-        // The command that makes the queue for completions is itself still polled for: `mlx5_cmd_comp_handler` finds no
-        // waiter for its slot and follows a null pointer.
-        let events = self.hca.queue_for(EVENT_COMMAND);
-        let delivery = match queue::fetch(&mut self.bus, queue, slot, checksum) {
-            queue::Fetched::Nothing => return 0,
-            queue::Fetched::Unreachable => {
-                self.fail(Health::FetchPciError);
-                return 0;
-            }
-            queue::Fetched::Undelivered { status, .. } => {
-                let record = CommandRecord {
-                    time_ns: self.clock.now(),
-                    slot,
-                    token: 0,
-                    input: &[],
-                    output: &[],
-                    delivery: status.0,
-                };
-                self.trace.command(&record);
-                status
-            }
-            queue::Fetched::Command(request) => {
-                bytes = request.input.len() + request.outlen;
-                self.run_command(*request)
-            }
-        };
-        if delivery != Delivery::OK {
-            self.summary.delivery_error(&delivery.to_string());
-        }
-        self.command_event(slot, events);
-        bytes
-    }
-
-    fn run_command(&mut self, request: queue::Request) -> Delivery {
-        let now = self.clock.now();
-        let (opcode, ..) = cmdif::header(&request.input);
-        let (hca, bus) = (&mut self.hca, &mut self.bus);
-        // A bug of ours must not take the VMM's guest down with it: the function fails as firmware does, and the
-        // run's verdict says whose fault it was.
-        let ran = catch_unwind(AssertUnwindSafe(|| cmdif::run(hca, bus, now, &request.input)));
-        let Ok((output, result)) = ran else {
-            self.summary.internal_failure(format!("{opcode}: the handler panicked"));
-            self.fail(Health::FirmwareError);
-            return request.fail(&mut self.bus);
-        };
-        let name = opcode.to_string();
-        match &result {
-            Ok(()) => {
-                log::debug!(target: "cx10::cmd", "{name}: OK");
-                self.summary.command(&name, 0, "", 0, "");
-            }
-            Err(error) => {
-                log::debug!(target: "cx10::cmd", "{name}: {error}");
-                let meaning = error::meaning(error.syndrome.0).unwrap_or_default();
-                self.summary.command(&name, error.status.0, &error.status.to_string(), error.syndrome.0, meaning);
-                if error.syndrome == error::common::UNKNOWN_OPCODE && self.summary.unimplemented_opcode(&name) {
-                    log::warn!(target: "cx10::cmd", "{name} is not implemented");
-                }
-                if error.syndrome == access_reg::syn::UNKNOWN_REGISTER {
-                    let register = access_reg::register_name(&request.input);
-                    if self.summary.unimplemented_register(&register) {
-                        log::warn!(target: "cx10::cmd", "access register {register} is not implemented");
-                    }
-                }
-            }
-        }
-        let (slot, token) = (request.slot, request.token);
-        if !self.trace.enabled() {
-            return request.complete(&mut self.bus, output);
-        }
-        let input = request.input.clone();
-        let delivery = request.complete(&mut self.bus, output.clone());
-        self.trace.command(&CommandRecord {
-            time_ns: now,
-            slot,
-            token,
-            input: &input,
-            output: &output,
-            delivery: delivery.0,
-        });
-        delivery
-    }
-
-    /// Tells the driver that `slot` completed, if it wants to know by event: on the queue that there was when the
-    /// command was taken, unless the command has destroyed it.
-    fn command_event(&mut self, slot: u8, before: Option<u32>) {
-        if let Some(eqn) = self.hca.queue_for(EVENT_COMMAND).filter(|eqn| before == Some(*eqn)) {
-            let mut data = [0; 28];
-            data[..4].copy_from_slice(&(1u32 << slot).to_be_bytes());
-            let event = Event { event_type: EVENT_COMMAND, sub_type: 0, data, eqn: Some(eqn) };
-            if !self.deliver(event) {
-                self.hca.put_back(event);
-            }
-        }
-        if self.hca.queue_for(EVENT_PAGE_REQUEST).is_some() {
-            if let Some(pages) = self.hca.objects.pages.request() {
-                let mut event = PagesReqEvent::zeroed();
-                event.set_num_pages(pages as u32);
-                let mut data = [0; 28];
-                data.copy_from_slice(event.as_bytes());
-                self.hca.raise(Event { event_type: EVENT_PAGE_REQUEST, sub_type: 0, data, eqn: None });
-            }
         }
     }
 
@@ -571,6 +455,6 @@ impl Function {
         self.segment.set_health(health);
         self.segment.set_nic_interface(NicInterface::Disabled);
         self.hca.set_internal_error();
-        self.command_doorbell = 0;
+        self.commands.drop_all();
     }
 }

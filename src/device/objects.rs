@@ -199,9 +199,9 @@ impl Objects {
 
     fn create_at<T: Object>(&mut self, id: u32, uid: u16, object: T, deps: &[ObjRef]) -> Result<(), CmdError> {
         let charged = CONTEXT_BYTES.saturating_add(object.extra());
-        self.pages.charge(charged)?;
-        if let Err(error) = self.acquire(uid, deps) {
-            self.pages.refund(charged);
+        self.acquire(uid, deps)?;
+        if let Err(error) = self.pages.charge(charged) {
+            self.release(deps);
             return Err(error);
         }
         let entry = Entry { object, uid, refs: 0, deps: deps.to_vec(), charged };

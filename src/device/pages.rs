@@ -3,7 +3,8 @@
 //!
 //! The device asks for pages before it starts, and again when its objects need more; it gives surplus pages back
 //! and all of them after teardown. Every object is charged for the context memory that it takes, so what a guest
-//! can make the device hold is bounded by what it lent.
+//! can make the device hold is bounded by what it lent. A command that lacks pages waits until they come
+//! (`function/commands.rs`), which [`News`] tell.
 
 use std::collections::BTreeSet;
 
@@ -35,9 +36,19 @@ pub struct Pages {
     requested: u64,
     /// Context memory that an object lacked: kept ready beyond the reserve until one is created or destroyed.
     lacking: u64,
+    news: News,
     given_total: u64,
     returned_total: u64,
     lost_total: u64,
+}
+
+/// What has happened that a command which lacked pages should be tried anew for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Pages have come or objects have gone.
+    pub changed: bool,
+    /// The driver cannot give what it was asked for.
+    pub refused: bool,
 }
 
 /// Totals for the report.
@@ -62,6 +73,7 @@ impl Pages {
             used: 0,
             requested: 0,
             lacking: 0,
+            news: News::default(),
             given_total: 0,
             returned_total: 0,
             lost_total: 0,
@@ -116,6 +128,7 @@ impl Pages {
         self.requested = self.requested.saturating_sub(fresh.len() as u64);
         self.given_total += fresh.len() as u64;
         self.lent.append(&mut fresh);
+        self.news.changed = true;
         Ok(())
     }
 
@@ -123,6 +136,12 @@ impl Pages {
     pub fn cannot_give(&mut self) {
         self.requested = 0;
         self.lacking = 0;
+        self.news.refused = true;
+    }
+
+    /// What has happened since this was asked last.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 
     /// Returns up to `count` pages that the device does not need, not too many at a time. `running`: only what is
@@ -145,6 +164,7 @@ impl Pages {
         self.used = 0;
         self.requested = 0;
         self.lacking = 0;
+        self.news = News::default();
     }
 
     /// Charges an object's context memory.
@@ -164,6 +184,7 @@ impl Pages {
         debug_assert!(bytes <= self.used, "more refunded than charged");
         self.used = self.used.saturating_sub(bytes);
         self.lacking = 0;
+        self.news.changed = true;
     }
 
     /// Context memory in use, in bytes.

@@ -218,6 +218,8 @@ pub struct Pages {
     pub dropped_by_reset: u64,
     /// Pages held now.
     pub held: u64,
+    /// How often a command waited for the driver to give pages.
+    pub waits: u64,
 }
 
 /// What the guest used that this program does not implement.
