@@ -93,7 +93,8 @@ static SITES: &[Site] = &[
         matches: |c| c.free && c.umr_en && c.rights == LOCAL && c.len != 0,
     },
     Site {
-        path: "pool for user regions without IBV_ACCESS_RELAXED_ORDERING (IB/mr.c:mlx5r_create_mkeys)",
+        path: "pool for user regions without IBV_ACCESS_RELAXED_ORDERING (IB/mr.c:mlx5r_create_mkeys); in Linux 6.12 the \
+               driver's key cache, which it fills when it loads (IB/mr.c:mlx5_mkey_cache_init)",
         user: false,
         modes: &[Mode::Mtt, Mode::Ksm],
         matches: |c| c.free && c.umr_en && !c.relaxed_write,
@@ -223,6 +224,26 @@ mod tests {
             })
             .starts_with("firmware tracer")
         );
+    }
+
+    /// Linux 6.12 `IB/mr.c:set_cache_mkc`; a pool of Linux 7.3 makes the same.
+    #[test]
+    fn a_key_of_the_drivers_cache_is_recognised() {
+        let cached = |m: &mut Mkc| {
+            m.set_free(1);
+            m.set_umr_en(1);
+            m.set_access_mode_1_0(1);
+            m.set_qpn(0xff_ffff);
+            m.set_translations_octword_size(2 << 15);
+            m.set_log_page_size(12);
+        };
+        assert!(path(0, cached).contains("mlx5_mkey_cache_init"));
+        // One that asks for relaxed ordering is no more likely a region of user space than one of a kernel protocol.
+        let relaxed = path(0, |m| {
+            cached(m);
+            m.set_relaxed_ordering_write(1);
+        });
+        assert!(!relaxed.contains("mlx5_mkey_cache_init"), "{relaxed}");
     }
 
     #[test]

@@ -15,6 +15,8 @@ import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHECKS = []
+# Files with the kernel messages that are allowed; `--allow=FILE` adds one.
+ALLOWED = ["kernel-log.allow"]
 
 
 def check(function=None, *, seconds=120):
@@ -57,9 +59,11 @@ def wait(what, condition, seconds=30.0):
 
 
 def allowed():
-    """kernel-log.allow as one regular expression; the host applies it once more to the whole run."""
-    with open(os.path.join(HERE, "kernel-log.allow"), encoding="utf-8") as f:
-        patterns = [line.rstrip("\n") for line in f if line.strip() and not line.startswith("#")]
+    """What is allowed as one regular expression; the host applies it once more to the whole run."""
+    patterns = []
+    for name in ALLOWED:
+        with open(os.path.join(HERE, name), encoding="utf-8") as f:
+            patterns += [line.rstrip("\n") for line in f if line.strip() and not line.startswith("#")]
     return re.compile("|".join(".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns))
 
 
@@ -92,6 +96,8 @@ def too_late(_signal, _frame):
 def main(wanted):
     """Runs the checks whose names contain one of the wanted words, or all. The exit status is 1 if one failed."""
     failed = 0
+    ALLOWED.extend(word.removeprefix("--allow=") for word in wanted if word.startswith("--allow="))
+    wanted = [word for word in wanted if not word.startswith("--allow=")]
     checks = [c for c in CHECKS if not wanted or any(word in c.__name__ for word in wanted)]
     signal.signal(signal.SIGALRM, too_late)
     for function in checks:
