@@ -1,12 +1,16 @@
 //! The ordering contract as small programs, run on the real engine and on a model of its own.
 //!
-//! A litmus program asks which outcomes a few device transactions and processors can have together. The explorer drives the
+//! A litmus program asks which outcomes a few device transactions and processors can have together. [`explore`] drives the
 //! real pool of [`crate::dma`] through every schedule; [`oracle`] derives the same set from axioms and shares no code with
-//! the engine's rules. The engine is sound if its set is inside the oracle's, complete if it is all of it.
-//! [`table`] has the programs of the contract.
+//! the engine's rules. The engine is sound if its set is inside the oracle's, complete if it is all of it ([`compare`]).
+//! [`table`] has the programs of the contract, [`random`] makes more.
 
+pub mod compare;
+pub mod explore;
+pub mod format;
 pub mod oracle;
 pub mod program;
+pub mod random;
 pub mod table;
 
 use serde::{Deserialize, Serialize};

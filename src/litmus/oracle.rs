@@ -57,16 +57,16 @@ fn relaxed_read(t: &Transaction, mode: Mode) -> bool {
 
 /// What PCIe orders in the whole function: posted writes push, unless the later one is relaxed.
 fn fabric(earlier: &Transaction, later: &Transaction, mode: Mode, knobs: Knobs) -> bool {
-    let posted = matches!(earlier.kind, Kind::Write | Kind::Cqe | Kind::Eqe | Kind::Msi);
+    let posted = earlier.kind.stores();
     if !mode.pcie() || !posted {
         return false;
     }
     match later.kind {
         Kind::Write => !relaxed_write(later, mode),
         Kind::Read => !relaxed_read(later, mode),
-        Kind::Atomic => knobs.atomic == AtomicKnob::Man || !relaxed_write(later, mode),
+        Kind::Atomic => knobs.atomic != AtomicKnob::PcieRo || !relaxed_write(later, mode),
         // The device's own accesses go through no key.
-        Kind::Cqe | Kind::Eqe | Kind::Msi | Kind::Control => true,
+        Kind::Cqe | Kind::Eqe | Kind::Msi | Kind::Command | Kind::Control => true,
     }
 }
 
@@ -75,13 +75,15 @@ fn device(earlier: &Transaction, later: &Transaction, mode: Mode, knobs: Knobs) 
     let queue = earlier.queue == later.queue;
     let chain = earlier.chain.is_some() && earlier.chain == later.chain;
     let data = matches!(earlier.kind, Kind::Write | Kind::Read | Kind::Atomic);
+    // A fence is of a work request, and so is what it waits for. Entries are ordered behind all of these anyway.
     let fenced = match later.fence {
         None => false,
+        Some(Fence::Local) => data,
         Some(Fence::Read) if knobs.fence2 == Fence2::Ibta => matches!(earlier.kind, Kind::Read | Kind::Atomic),
-        Some(Fence::Local) => true,
-        Some(Fence::Strong | Fence::Read) => knobs.ack == Ack::Visible || earlier.kind != Kind::Write,
+        Some(Fence::Strong | Fence::Read) => data && (knobs.ack == Ack::Visible || earlier.kind != Kind::Write),
     };
-    if queue && fenced {
+    let request = matches!(later.kind, Kind::Write | Kind::Read | Kind::Atomic | Kind::Control);
+    if queue && fenced && request {
         return true;
     }
     match (later.kind, earlier.kind) {
@@ -93,8 +95,10 @@ fn device(earlier: &Transaction, later: &Transaction, mode: Mode, knobs: Knobs) 
             RawScope::Bytes => queue && overlap(earlier, later),
             RawScope::Function => true,
         },
-        (Kind::Atomic, Kind::Write) => queue && (knobs.atomic == AtomicKnob::Man || !relaxed_write(later, mode)),
-        (Kind::Atomic, Kind::Read | Kind::Atomic) => queue,
+        (Kind::Atomic, Kind::Write) => queue && (knobs.atomic != AtomicKnob::PcieRo || !relaxed_write(later, mode)),
+        (Kind::Atomic, Kind::Read) => queue,
+        // Made of a read and a write, they exclude each other for the same bytes by being done in turn.
+        (Kind::Atomic, Kind::Atomic) => queue || knobs.atomic == AtomicKnob::Rmw && overlap(earlier, later),
         (Kind::Cqe, Kind::Cqe) => chain,
         (Kind::Cqe, _) => queue && data,
         (Kind::Eqe, Kind::Cqe | Kind::Eqe) | (Kind::Msi, Kind::Cqe | Kind::Eqe) => chain,
@@ -111,7 +115,7 @@ fn overlap(a: &Transaction, b: &Transaction) -> bool {
 fn within(t: &Transaction, first: usize, second: usize, mode: Mode) -> bool {
     match t.kind {
         Kind::Write => mode.pcie() && !relaxed_write(t, mode) && first < second,
-        Kind::Cqe | Kind::Eqe | Kind::Msi => second + 1 == t.cells.len() && first < second,
+        Kind::Cqe | Kind::Eqe | Kind::Msi | Kind::Command => second + 1 == t.cells.len() && first < second,
         Kind::Read | Kind::Atomic | Kind::Control => false,
     }
 }
@@ -162,6 +166,8 @@ impl Order {
 /// Events of a program and everything that orders them whatever is read.
 struct Graph {
     events: Vec<Event>,
+    /// Registers of the program, and hidden ones.
+    registers: usize,
     /// Writers and readers of each granule; an atomic is a writer.
     writers: Vec<Vec<usize>>,
     readers: Vec<Vec<usize>>,
@@ -172,16 +178,32 @@ struct Graph {
 impl Graph {
     fn new(program: &Program, mode: Mode) -> Graph {
         let mut events = Vec::new();
+        let mut registers = program.registers.len();
+        let mut halves = Vec::new();
         let mut of_transaction = Vec::new();
         for t in &program.transactions {
             let first = events.len();
             for cell in &t.cells {
-                let effect = match (t.kind, cell.value) {
-                    (Kind::Atomic, Some(value)) => Effect::Add { value, into: cell.into },
-                    (_, Some(value)) => Effect::Store { value },
-                    (_, None) => Effect::Load { into: cell.into },
-                };
-                events.push(Event { granule: cell.granule, effect });
+                let granule = cell.granule;
+                match (t.kind, cell.value) {
+                    (Kind::Atomic, Some(value)) if program.source.set.atomic == AtomicKnob::Rmw => {
+                        // Two events: what the first one reads, the second one writes with the sum.
+                        let old = cell.into.unwrap_or(registers);
+                        registers += usize::from(cell.into.is_none());
+                        let sum = match value {
+                            Expression::Number(n) => Expression::Register(old, n),
+                            Expression::Register(..) => value,
+                        };
+                        events.push(Event { granule, effect: Effect::Load { into: Some(old) } });
+                        events.push(Event { granule, effect: Effect::Store { value: sum } });
+                        halves.push((events.len() - 2, events.len() - 1));
+                    }
+                    (Kind::Atomic, Some(value)) => {
+                        events.push(Event { granule, effect: Effect::Add { value, into: cell.into } })
+                    }
+                    (_, Some(value)) => events.push(Event { granule, effect: Effect::Store { value } }),
+                    (_, None) => events.push(Event { granule, effect: Effect::Load { into: cell.into } }),
+                }
             }
             of_transaction.push(first..events.len());
         }
@@ -201,7 +223,7 @@ impl Graph {
             Actor::Transaction(i) => of_transaction[i].clone(),
             Actor::Step(c, s) => of_step[c] + s..of_step[c] + s + 1,
         };
-        let mut edges = Vec::new();
+        let mut edges = halves;
         let mut all_before = |a: std::ops::Range<usize>, b: std::ops::Range<usize>| {
             edges.extend(a.flat_map(|x| b.clone().map(move |y| (x, y))));
         };
@@ -242,7 +264,7 @@ impl Graph {
                 Effect::Store { .. } | Effect::Add { .. } => writers[event.granule].push(i),
             }
         }
-        Graph { events, writers, readers, base: sound.then_some(base) }
+        Graph { events, registers, writers, readers, base: sound.then_some(base) }
     }
 }
 
@@ -314,7 +336,7 @@ impl Search<'_> {
         let mut sequence: Vec<usize> = (0..self.graph.events.len()).collect();
         // Whoever has more behind it comes first: a transitively closed order makes that a valid sequence.
         sequence.sort_by_key(|&e| std::cmp::Reverse(order.behind[e].count_ones()));
-        let mut registers = vec![0; self.program.registers.len()];
+        let mut registers = vec![0; self.graph.registers];
         let mut memory = vec![0u64; self.program.granules.len()];
         for e in sequence {
             let Event { granule, effect } = self.graph.events[e];
@@ -334,6 +356,7 @@ impl Search<'_> {
                 registers[register] = old;
             }
         }
+        registers.truncate(self.program.registers.len());
         registers.extend(memory);
         registers
     }

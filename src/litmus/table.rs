@@ -16,7 +16,7 @@ pub fn programs() -> Vec<Program> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::litmus::{Mode, oracle};
+    use crate::litmus::{Mode, explore, oracle};
 
     #[test]
     fn the_model_agrees_with_every_verdict_and_count() {
@@ -35,5 +35,26 @@ mod tests {
             }
         }
         assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_engine_has_exactly_the_outcomes_of_the_model() {
+        let mut wrong = Vec::new();
+        let mut states = 0;
+        for p in &programs() {
+            for mode in Mode::ALL {
+                let model = oracle::outcomes(p, mode, oracle::DEFAULT_STEPS).unwrap();
+                let engine = explore::explore(p, mode, &explore::Options::default()).unwrap();
+                states += engine.states;
+                let found: std::collections::BTreeSet<_> = engine.outcomes.keys().cloned().collect();
+                if found != model {
+                    let extra: Vec<String> = found.difference(&model).map(|o| p.show(o)).collect();
+                    let missing: Vec<String> = model.difference(&found).map(|o| p.show(o)).collect();
+                    wrong.push(format!("{} {mode}: unsound {extra:?}, missing {missing:?}", p.source.name));
+                }
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+        println!("{states} states");
     }
 }
