@@ -5,6 +5,7 @@ use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::cq::{self, CompletionQueue, ResizeError, Ring};
 use crate::device::objects::{Kind, ObjRef};
+use crate::dma::order::Scope;
 use crate::prm::cq::{Cqc, CreateCqIn, CreateCqOut, DestroyCqIn, ModifyCqIn, QueryCqIn, QueryCqOut};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
@@ -108,6 +109,7 @@ fn create_cq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn destroy_cq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let cqn = DestroyCqIn::new(input)?.cqn();
     let cq = ctx.hca.objects.destroy::<CompletionQueue>(ctx.uid, cqn)?;
+    ctx.bus.drain(Scope::Cq(cqn));
     ctx.hca.cq_events.forget(cqn, &cq);
     done()
 }
@@ -231,6 +233,8 @@ fn resize(ctx: &mut Ctx<'_>, input: &ModifyCqIn<&[u8]>) -> Reply {
         ctx.hca.cq_failed(cqn, syndrome);
         return Err(failure(ResizeError::InError));
     }
+    // The old ring is the driver's when the command completes.
+    ctx.bus.drain(Scope::Cq(cqn));
     done()
 }
 

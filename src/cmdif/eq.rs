@@ -5,6 +5,7 @@ use super::{Command, Ctx, Reply, done};
 use crate::device::eq::{EQE_SIZE, EventQueue};
 use crate::device::objects::{Kind, ObjRef};
 use crate::device::page_list::{ADAPTER_PAGE_SHIFT, PageList};
+use crate::dma::order::Scope;
 use crate::prm::eq::{CreateEqIn, CreateEqOut, DestroyEqIn, Eqc, QueryEqIn, QueryEqOut};
 use crate::prm::opcode::Opcode;
 use crate::prm::status::Status;
@@ -54,6 +55,7 @@ fn create_eq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn destroy_eq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let eqn = DestroyEqIn::new(input)?.eq_number();
     ctx.hca.objects.destroy::<EventQueue>(ctx.uid, eqn)?;
+    ctx.bus.drain(Scope::Eq(eqn));
     done()
 }
 

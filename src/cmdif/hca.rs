@@ -4,6 +4,7 @@
 use super::error::{CmdError, common, syndromes};
 use super::{Command, Ctx, Reply, done};
 use crate::device::hca::{Phase, Transition};
+use crate::dma::order::Scope;
 use crate::prm::hca::{
     DisableHcaIn, EnableHcaIn, InitHcaIn, QueryIssiOut, SetDriverVersionIn, SetIssiIn, TeardownHcaIn, TeardownHcaOut,
 };
@@ -61,6 +62,7 @@ fn disable_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let input = DisableHcaIn::new(input)?;
     own_function(input.function_id(), input.embedded_cpu_function())?;
     step(ctx, Transition::Disable)?;
+    ctx.bus.drain(Scope::All);
     done()
 }
 
@@ -109,6 +111,8 @@ fn teardown_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         TeardownProfile::FORCE_CLOSE => step(ctx, Transition::ForceTeardown)?,
         _ => step(ctx, Transition::Teardown)?,
     }
+    // Nothing lands after the driver was told that all is gone.
+    ctx.bus.drain(Scope::All);
     let out = TeardownHcaOut::zeroed(); // state 0: success
     Ok(out.into_inner())
 }

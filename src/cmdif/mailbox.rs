@@ -11,6 +11,8 @@ use crate::prm::status::Delivery;
 pub const DATA: usize = 512;
 /// Bytes of one block that are in use.
 const BLOCK: usize = 576;
+/// Where the two signatures of a block are: its last bytes.
+const SIGNATURES: usize = BLOCK - 2;
 /// Alignment that the pointers to blocks must have.
 const ALIGN: u64 = 1024;
 /// Bytes of input and output that stand in the command entry itself.
@@ -113,22 +115,25 @@ impl OutputChain {
         let beyond = output.get(INLINE..).unwrap_or_default();
         let class = Store::device(StoreClass::CmdOut, Stream::Command);
         for (at, data) in self.blocks.iter().zip(beyond.chunks(DATA)) {
-            bus.store(class, *at, data).map_err(|_| Delivery::OUT_PTR_ALIGN_ERR)?;
-            if checks.signatures {
-                self.sign(bus, *at)?;
+            let fault = |_| Delivery::OUT_PTR_ALIGN_ERR;
+            let signatures = if checks.signatures { Some(signatures(bus, *at, data)?) } else { None };
+            bus.store(class, *at, data).map_err(fault)?;
+            if let Some(signatures) = signatures {
+                let tail = at.checked_add(SIGNATURES as u64).ok_or(Delivery::OUT_PTR_ALIGN_ERR)?;
+                bus.store(class, tail, &signatures).map_err(fault)?;
             }
         }
         Ok(())
     }
+}
 
-    fn sign(&self, bus: &mut Bus, at: Iova) -> Result<(), Delivery> {
-        let mut bytes = [0; BLOCK];
-        let fault = |_| Delivery::OUT_PTR_ALIGN_ERR;
-        bus.load(Load::device(LoadClass::CmdIn, Stream::Command), at, &mut bytes).map_err(fault)?;
-        bytes[BLOCK - 2] = !xor(&bytes[DATA..BLOCK - 2]);
-        bytes[BLOCK - 1] = !xor(&bytes[..BLOCK - 1]);
-        let signatures = [bytes[BLOCK - 2], bytes[BLOCK - 1]];
-        let tail = at.checked_add(BLOCK as u64 - 2).ok_or(Delivery::OUT_PTR_ALIGN_ERR)?;
-        bus.store(Store::device(StoreClass::CmdOut, Stream::Command), tail, &signatures).map_err(fault)
-    }
+/// The signatures of the output block at `at` once it holds `data`: of its control part, and of all of it.
+fn signatures(bus: &mut Bus, at: Iova, data: &[u8]) -> Result<[u8; 2], Delivery> {
+    let mut bytes = [0; BLOCK];
+    let fault = |_| Delivery::OUT_PTR_ALIGN_ERR;
+    bus.load(Load::device(LoadClass::CmdIn, Stream::Command), at, &mut bytes).map_err(fault)?;
+    bytes[..data.len()].copy_from_slice(data);
+    bytes[SIGNATURES] = !xor(&bytes[DATA..SIGNATURES]);
+    let control = bytes[SIGNATURES];
+    Ok([control, !xor(&bytes[..BLOCK - 1])])
 }

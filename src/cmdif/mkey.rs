@@ -192,6 +192,7 @@ fn destroy_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(unknown_op_mod());
     }
     let index = DestroyMkeyIn::new(input)?.mkey_index();
+    ctx.hca.drain_key(index, ctx.bus);
     ctx.hca.objects.destroy::<MemoryKey>(ctx.uid, index)?;
     ctx.hca.keys.note_destroyed(1);
     done()

@@ -12,6 +12,7 @@ use super::{Command, Ctx, Reply, done};
 use crate::device::qp::{
     Attributes, Geometry, QueuePair, Service, State, Step, WQEBB, mandatory, optional, selected, take,
 };
+use crate::dma::order::Scope;
 use crate::prm::opcode::Opcode;
 use crate::prm::qp::{
     CreateQpIn, CreateQpOut, DestroyQpIn, Qp2errIn, Qp2rstIn, Qpc, QueryQpIn, QueryQpOut, Rst2initQpIn, Rst2initQpOut,
@@ -145,6 +146,7 @@ fn destroy_qp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::ATTACHED));
     }
     let qp = ctx.hca.objects.destroy::<QueuePair>(ctx.uid, qpn)?;
+    ctx.bus.drain(Scope::Qp(qpn));
     ctx.hca.forget_qp_timer(qpn, qp.flow.timer);
     if qp.service() == Service::Qp1 {
         ctx.hca.rdma.general = None;
@@ -215,6 +217,9 @@ fn enter(ctx: &mut Ctx<'_>, qpn: u32, state: State, context: Qpc<Vec<u8>>) -> Re
     let from = qp.state();
     log::debug!(target: "cx10::qp", "qpn={qpn:#x}: {from:?} -> {state:?}");
     qp.enter(state, context);
+    if matches!(state, State::Rst | State::Err) {
+        ctx.bus.drain(Scope::Qp(qpn));
+    }
     match (from, state) {
         (_, State::Rst) => {
             let timer = qp.flow.timer.take();

@@ -3,7 +3,7 @@
 
 use super::mailbox::{Checks, INLINE, OutputChain, gather};
 use crate::device::init_segment::LOG_CMDQ_STRIDE;
-use crate::dma::{Bus, Iova, Load, LoadClass, Store, StoreClass, Stream};
+use crate::dma::{Bus, Iova, Load, LoadClass, Store, StoreClass, Stream, Wait};
 use crate::log_limit::limited;
 use crate::prm::cmd::CmdQueueEntry;
 use crate::prm::status::Delivery;
@@ -20,8 +20,8 @@ const MIN_LEN: u32 = 8;
 /// Offset of the inline input.
 const IN: usize = 0x10;
 /// Offsets of the parts of an entry that the device writes.
-const OUT: u64 = 0x20;
-const STATUS_OWN: u64 = 0x3f;
+const OUT: usize = 0x20;
+const STATUS_OWN: usize = 0x3f;
 
 /// A command taken from the queue.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub fn fetch(bus: &mut Bus, queue: Iova, slot: u8, block_signatures: bool) -> Fe
     if bus.load(load, at, &mut bytes).is_err() {
         return Fetched::Unreachable;
     }
-    if bytes[STATUS_OWN as usize] & OWNER_HW == 0 {
+    if bytes[STATUS_OWN] & OWNER_HW == 0 {
         limited!(warn, target: "cx10::cmd", "slot {slot}: doorbell for an entry that software owns");
         return Fetched::Nothing;
     }
@@ -171,12 +171,10 @@ fn finish(bus: &mut Bus, mut entry: CmdQueueEntry<[u8; ENTRY]>, at: Iova, status
     let signature = signature(entry.as_bytes());
     entry.set_signature(u32::from(signature));
     let bytes = entry.into_inner();
-    let parts = [(StoreClass::CmdOut, OUT, STATUS_OWN), (StoreClass::CmdStatus, STATUS_OWN, STATUS_OWN + 1)];
-    for (class, from, to) in parts {
-        let Some(part) = at.checked_add(from) else { return };
-        // A queue that cannot be written cannot be told so; the driver's own timeout finds it.
-        if bus.store(Store::device(class, Stream::Command), part, &bytes[from as usize..to as usize]).is_err() {
-            return;
-        }
-    }
+    let Some(part) = at.checked_add(OUT as u64) else { return };
+    // The mailboxes come first, the ownership byte last.
+    let wait = Wait { after: bus.horizon(Stream::Command), ..Wait::default() };
+    let store = Store { wait, ..Store::device(StoreClass::CmdStatus, Stream::Command) };
+    // A queue that cannot be written cannot be told so; the driver's own timeout finds it.
+    let _ = bus.store(store, part, &bytes[OUT..=STATUS_OWN]);
 }

@@ -8,6 +8,7 @@ use crate::device::capabilities::ETHERNET;
 use crate::device::rq::{ReceiveMemory, ReceiveQueue};
 use crate::device::wq::may_change;
 use crate::dma::Stream;
+use crate::dma::order::Scope;
 use crate::prm::opcode::Opcode;
 use crate::prm::queue::{CreateRqIn, CreateRqOut, DestroyRqIn, ModifyRqIn, QueryRqIn, QueryRqOut, Rqc};
 use crate::prm::status::Status;
@@ -118,6 +119,9 @@ fn modify_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         rq.context.set_scatter_fcs(wanted.scatter_fcs());
     }
     rq.set_state(new);
+    if new != WqState::RDY {
+        ctx.bus.drain(Scope::Stream(Stream::Queue(rqn)));
+    }
     if new == WqState::ERR {
         ctx.hca.flush_rq(rqn);
     } else if let Some(rq) = ctx.hca.objects.rqs.get_mut(rqn) {
@@ -147,6 +151,7 @@ fn query_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn destroy_rq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let rqn = DestroyRqIn::new(input)?.rqn();
     let mut rq = ctx.hca.objects.destroy::<ReceiveQueue>(ctx.uid, rqn)?;
+    ctx.bus.drain(Scope::Stream(Stream::Queue(rqn)));
     ctx.hca.flushes.forget(rqn, &mut rq);
     done()
 }

@@ -8,6 +8,7 @@ use crate::device::capabilities::ETHERNET;
 use crate::device::sq::{SendQueue, WQEBB};
 use crate::device::wq::may_change;
 use crate::dma::Stream;
+use crate::dma::order::Scope;
 use crate::prm::opcode::Opcode;
 use crate::prm::queue::{CreateSqIn, CreateSqOut, DestroySqIn, ModifySqIn, QuerySqIn, QuerySqOut, Sqc};
 use crate::prm::status::Status;
@@ -105,6 +106,9 @@ fn modify_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_RES_STATE_ERR, wq_syn::TRANSITION));
     }
     sq.set_state(new);
+    if new != WqState::RDY {
+        ctx.bus.drain(Scope::Stream(Stream::Queue(input.sqn())));
+    }
     if new == WqState::ERR {
         // What is posted is flushed.
         ctx.hca.schedule_sq(input.sqn());
@@ -130,5 +134,6 @@ fn query_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn destroy_sq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let sqn = DestroySqIn::new(input)?.sqn();
     ctx.hca.objects.destroy::<SendQueue>(ctx.uid, sqn)?;
+    ctx.bus.drain(Scope::Stream(Stream::Queue(sqn)));
     done()
 }

@@ -8,6 +8,7 @@ use super::error::{CmdError, Syndrome, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::objects::{Kind, ObjRef};
 use crate::device::srq::{Pool, Rmp, Srq, XrcSrq};
+use crate::dma::order::Scope;
 use crate::prm::opcode::Opcode;
 use crate::prm::srq::{
     ArmRqIn, ArmXrcSrqIn, CreateRmpIn, CreateRmpOut, CreateSrqIn, CreateSrqOut, CreateXrcSrqIn, CreateXrcSrqOut,
@@ -182,6 +183,7 @@ fn modify_rmp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
 fn destroy_rmp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let rmpn = DestroyRmpIn::new(input)?.rmpn();
     ctx.hca.objects.destroy::<Rmp>(ctx.uid, rmpn)?;
+    ctx.bus.drain(Scope::All);
     done()
 }
 
@@ -249,6 +251,8 @@ fn arm_xrc(ctx: &mut Ctx<'_>, xrc_srqn: u32, limit: u16) -> Result<(), CmdError>
 fn destroy_xrc_srq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let xrc_srqn = DestroyXrcSrqIn::new(input)?.xrc_srqn();
     ctx.hca.objects.destroy::<XrcSrq>(ctx.uid, xrc_srqn)?;
+    // Any XRC queue pair of its domain may have used its entries.
+    ctx.bus.drain(Scope::All);
     done()
 }
 
@@ -321,6 +325,7 @@ fn destroy_srq(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     step_0(ctx)?;
     let srqn = DestroySrqIn::new(input)?.srqn();
     ctx.hca.objects.destroy::<Srq>(ctx.uid, srqn)?;
+    ctx.bus.drain(Scope::All);
     done()
 }
 

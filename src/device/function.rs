@@ -15,6 +15,7 @@ use super::rdma::umr::{Poster, UmrError};
 use super::uar::{self, Doorbell};
 use crate::config::Doorbells;
 use crate::dma::irq::Interrupts;
+use crate::dma::order::Scope;
 use crate::dma::{Bus, Iova, Stream};
 use crate::log_limit::limited;
 use crate::mkey::judged::{Judged, Outcome};
@@ -275,6 +276,7 @@ impl Function {
                 if self.segment.nic_interface() != NicInterface::Full {
                     // A driver takes over after a fast teardown or an internal error: the function starts anew.
                     self.hca.reset();
+                    self.bus.discard();
                     self.segment.reset();
                     self.segment.set_command_queue(address);
                 }
@@ -283,6 +285,7 @@ impl Function {
             }
             Effect::CommandQueue(_, requested) => {
                 self.hca.quiesce();
+                self.bus.drain(Scope::All);
                 self.commands.drop_all();
                 self.segment.set_nic_interface(requested);
             }
@@ -340,6 +343,7 @@ impl Function {
         self.summary.reset(kind.name());
         self.trace.event(self.clock.now(), &TraceEvent::Reset { kind: kind.name() });
         self.hca.reset();
+        self.bus.discard();
         self.segment.reset();
         // Until a driver takes over; one that was there before the reset finds out by this (kernel `health.c`).
         self.segment.set_nic_interface(NicInterface::Disabled);

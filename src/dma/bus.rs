@@ -114,6 +114,9 @@ impl Bus {
 
     /// Follows the bus-master enable bit of the PCI command register.
     pub fn set_bus_master(&mut self, enabled: bool) {
+        if self.enabled && !enabled {
+            self.discard();
+        }
         self.enabled = enabled;
     }
 
@@ -127,7 +130,7 @@ impl Bus {
         &self.map
     }
 
-    /// The VMM's maps, to change them. Unmapping waits for nothing under in-order: nothing is in flight.
+    /// The VMM's maps, to change them. Who unmaps a range drains it first.
     pub fn map_mut(&mut self) -> &mut MemoryMap {
         &mut self.map
     }

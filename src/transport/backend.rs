@@ -12,7 +12,9 @@ use super::layout::{irq, region};
 use super::message::SetIrqs;
 use crate::device::Function;
 use crate::device::function::ResetKind;
+use crate::dma::Iova;
 use crate::dma::irq::Interrupts;
+use crate::dma::order::Scope;
 use crate::sys;
 
 fn errno(code: i32) -> io::Error {
@@ -50,6 +52,8 @@ impl ServerBackend for Function {
     }
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        // The memory is the VMM's again when this is answered.
+        self.bus_mut().drain(if size == 0 { Scope::All } else { Scope::Range(Iova(address), size) });
         self.bus_mut().map_mut().unmap_request(flags.bits(), address, size).map(drop).map_err(io::Error::from)
     }
 

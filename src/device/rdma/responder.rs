@@ -230,7 +230,7 @@ impl Portion<'_> {
     /// A message is complete: what it invalidates, and its completion.
     fn finish(&mut self, qpn: u32, pd: u32, head: &Head, len: u32, message: Option<Incoming>) -> Result<(), Refusal> {
         if head.operation.invalidates() {
-            if let Err(error) = self.hca.invalidate_remote(head.immediate, pd, qpn) {
+            if let Err(error) = self.hca.invalidate_remote(head.immediate, pd, qpn, self.bus) {
                 return Err(Refusal::Access(error.into()));
             }
         }

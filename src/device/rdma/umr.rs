@@ -13,6 +13,7 @@
 use crate::cmdif::error::{Syndrome, meaning};
 use crate::device::hca::Hca;
 use crate::device::objects::{Kind, ObjRef};
+use crate::dma::order::Scope;
 use crate::dma::{Bus, Load, LoadClass, Stream};
 use crate::mkey::MemoryKey;
 use crate::mkey::context::{ANY_QPN, KeyContext};
@@ -271,6 +272,7 @@ impl Hca {
         let work = Work::parse(body, &self.key_rules.umr)?;
         let index = mkey >> 8;
         let (change, grant) = self.admit_umr(poster, index, &work)?;
+        self.drain_key(index, bus);
         match work.source {
             Source::Inline(bytes) => self.apply_umr(index, &work, &change, grant, bytes),
             Source::Pointer { key, va, len } => {
@@ -377,7 +379,7 @@ impl Hca {
     }
 
     /// Invalidates the key `rkey` at a peer's request, which came to queue pair `qpn` of domain `pd` with a send.
-    pub fn invalidate_remote(&mut self, rkey: u32, pd: u32, qpn: u32) -> Result<(), KeyError> {
+    pub fn invalidate_remote(&mut self, rkey: u32, pd: u32, qpn: u32, bus: &mut Bus) -> Result<(), KeyError> {
         let entry = self.objects.mkeys.get_mut(rkey >> 8).ok_or(KeyError::NoSuchKey)?;
         let context = &mut entry.object.context;
         if context.variant != rkey as u8 {
@@ -396,7 +398,16 @@ impl Hca {
             return Err(KeyError::Rights);
         }
         context.free = true;
+        self.drain_key(rkey >> 8, bus);
         Ok(())
+    }
+
+    /// Waits for all accesses through a key: its memory is about to be someone else's.
+    pub fn drain_key(&self, index: u32, bus: &mut Bus) {
+        let Some(entry) = self.objects.mkeys.get(index) else { return };
+        // Accesses know the key that they end in, not those that led to it.
+        let indirect = entry.object.context.mode.is_indirect();
+        bus.drain(if indirect { Scope::All } else { Scope::Key(index) });
     }
 }
 

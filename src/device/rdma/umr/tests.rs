@@ -4,6 +4,7 @@ mod model;
 
 use super::*;
 use crate::cmdif::error::objects;
+use crate::dma::Bus;
 use crate::mkey::context::{Rights, syn as context};
 use crate::mkey::policy;
 use crate::mkey::reserved::Reserved;
@@ -406,7 +407,7 @@ fn a_kernel_protocol_registers_and_invalidates() {
     assert_eq!(register(&mut bench, 0, 2, 0x6000), Ok(()));
     assert_eq!(bench.places(key | 1, pd, RemoteRead, 0xffff_8880_0000_0100, 1), Err(KeyError::WrongVariant));
     assert_eq!(bench.places(key | 2, pd, RemoteRead, 0xffff_8880_0000_0100, 1), Ok(vec![(0x6100, 1)]));
-    assert_eq!(bench.rig.function.hca_mut().invalidate_remote(key | 2, pd, 0x66), Ok(()));
+    assert_eq!(bench.rig.function.hca_mut().invalidate_remote(key | 2, pd, 0x66, &mut Bus::new(0)), Ok(()));
     assert_eq!(bench.places(key | 2, pd, RemoteRead, 0xffff_8880_0000_0100, 1), Err(KeyError::Free));
 
     // Pieces with gaps (IB_MR_TYPE_SG_GAPS).
@@ -447,7 +448,10 @@ fn a_window_of_type_1_is_bound_bound_again_and_unbound() {
     });
     assert_eq!(bench.post(&queue, window | 8, &unbind), Ok(()));
     assert_eq!(bench.places(window | 9, pd, RemoteRead, 0x1_2000, 8), Err(KeyError::Free));
-    assert_eq!(bench.rig.function.hca_mut().invalidate_remote(window | 9, pd, QPN), Err(KeyError::Free));
+    assert_eq!(
+        bench.rig.function.hca_mut().invalidate_remote(window | 9, pd, QPN, &mut Bus::new(0)),
+        Err(KeyError::Free)
+    );
     // The region goes away under a bound window.
     assert_eq!(bench.post(&queue, window, &bind(false, 7, region, 0x1_0ff0, 0x20)), Ok(()));
     let revoke = inline(0, 0, &[], MkeyMask::FREE, free);
@@ -484,10 +488,10 @@ fn a_window_of_type_2_is_bound_to_its_queue_and_invalidated_there_or_by_the_peer
         (rkey, pd, QPN + 1, KeyError::WrongQp),
         (region, pd, QPN, KeyError::Rights),
     ] {
-        assert_eq!(hca.invalidate_remote(rkey, pd, qpn), Err(error));
+        assert_eq!(hca.invalidate_remote(rkey, pd, qpn, &mut Bus::new(0)), Err(error));
     }
-    assert_eq!(hca.invalidate_remote(rkey, pd, QPN), Ok(()));
-    assert_eq!(hca.invalidate_remote(rkey, pd, QPN), Err(KeyError::Free));
+    assert_eq!(hca.invalidate_remote(rkey, pd, QPN, &mut Bus::new(0)), Ok(()));
+    assert_eq!(hca.invalidate_remote(rkey, pd, QPN, &mut Bus::new(0)), Err(KeyError::Free));
     assert_eq!(bench.ask(&Request { key: rkey, ..request }), Err(KeyError::Free));
     assert_eq!(bench.post(&queue, window, &bind(true, 10, region, 0x1_0000, 0x40)), Ok(()), "and bound again");
 }

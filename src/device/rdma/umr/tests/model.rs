@@ -366,7 +366,7 @@ proptest! {
                 qpn: QPN,
                 reserved_lkey: false,
             });
-            let _ = bench.rig.function.hca_mut().invalidate_remote(key, bench.pd, QPN);
+            let _ = bench.rig.function.hca_mut().invalidate_remote(key, bench.pd, QPN, &mut Bus::new(0));
         }
         prop_assert!(bench.rig.function.summary().internal_failures.is_empty());
     }
