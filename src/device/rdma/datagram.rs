@@ -196,8 +196,8 @@ impl Portion<'_> {
         let (offset, len) = (u64::from(offset), u64::from(packet.len));
         let mut target = Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset, len);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let parts = memory.put(packet, &mut target, StoreClass::Payload)?;
-        self.spent += packet.len as usize + parts * PART_COST;
+        let put = memory.put(packet, &mut target, StoreClass::Payload, packet.len)?;
+        self.spent += packet.len as usize + put.parts * PART_COST;
         Ok(())
     }
 }

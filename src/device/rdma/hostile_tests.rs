@@ -100,6 +100,56 @@ fn a_target_in_very_many_parts_costs_as_much_as_a_source() {
 }
 
 #[test]
+fn the_first_train_of_a_message_goes_to_a_bounded_number_of_parts() {
+    const LEN: u32 = super::TRAIN_BYTES;
+    const MTU: usize = 1024;
+    for (service, opcode) in [
+        (QpType::RC, WqeOpcode::RDMA_WRITE),
+        (QpType::RC, WqeOpcode::RDMA_WRITE_IMM),
+        (QpType::RC, WqeOpcode::SEND),
+        (QpType::RC, WqeOpcode::RDMA_READ),
+        (QpType::UC, WqeOpcode::RDMA_WRITE),
+        (QpType::UC, WqeOpcode::SEND_IMM),
+    ] {
+        let mut rig = RdmaRig::new();
+        let (mut a, mut b) = rig.pair(service, Link { mtu: QpMtu::MTU_1K, ..Link::default() });
+        let (key, from, to) = (rig.key, rig.memory(LEN.into()), rig.memory(LEN.into()));
+        let parts = in_single_bytes(&mut rig, key, to, LEN);
+        let bytes: Vec<u8> = (0..LEN).map(|at| 1 + (at % 251) as u8).collect();
+        rig.write(from, &bytes);
+        let plain = data(LEN, key, from);
+        let segments = match opcode {
+            WqeOpcode::RDMA_READ => [remote(from, key), data(LEN, parts, 0)].concat(),
+            WqeOpcode::SEND | WqeOpcode::SEND_IMM => plain,
+            _ => [remote(0, parts), plain].concat(),
+        };
+        rig.post_receive(&mut b, &data(LEN, parts, 0));
+        rig.post_send(&mut a, opcode, &segments, |_| {});
+        rig.ring_send(&a);
+        // As many as are paid for, the train's, and those of the packet that goes beyond.
+        let most = super::BYTES_PER_PORTION / super::PART_COST + super::TRAIN_PARTS + 2 * MTU;
+        let mut before = 0;
+        for portion in 0.. {
+            let more = rig.function.work().more;
+            let now = rig.read(to, LEN as usize).iter().filter(|byte| **byte != 0).count();
+            assert!(now - before <= most, "{service} {opcode}: {} bytes in portion {portion}", now - before);
+            before = now;
+            if !more {
+                break;
+            }
+        }
+        rig.settle();
+        assert_eq!(outcome(&mut rig, &mut a), Some(Ok(())), "{service} {opcode}");
+        assert_eq!(rig.read(to, LEN as usize), bytes, "{service} {opcode}");
+        let received = rig.poll(&mut b.cq).map(|cqe: Cqe<Vec<u8>>| cqe.byte_cnt());
+        let consumes = !matches!(opcode, WqeOpcode::RDMA_WRITE | WqeOpcode::RDMA_READ);
+        assert_eq!(received, consumes.then_some(LEN), "{service} {opcode}");
+        assert_eq!(rig.poll(&mut b.cq).map(|cqe: Cqe<Vec<u8>>| cqe.opcode()), None);
+        survives(&mut rig);
+    }
+}
+
+#[test]
 fn a_gibibyte_is_read_in_the_smallest_packets() {
     let mut rig = RdmaRig::new();
     const MIB: u32 = 1 << 20;

@@ -3,6 +3,7 @@
 //! A payload is walked to when its packet is made ([`Reach`]); its first parts go with the packet. Putting it walks to
 //! the target and moves each piece once: memory to memory without a buffer between.
 
+use super::TRAIN_PARTS;
 use super::entry::{DATA_SEGMENT, SendEntry};
 use super::packet::{Head, MAX_PARTS, Packet, Part, Payload};
 use crate::device::memic::DeviceMemory;
@@ -284,6 +285,15 @@ impl<'a> Source<'_, 'a> {
     }
 }
 
+/// What became of a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// In how many parts the target was.
+    pub parts: usize,
+    /// Bytes that are received: all, or those of the first packets of a train.
+    pub len: u32,
+}
+
 /// Which side of a move failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoveError {
@@ -379,16 +389,28 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// Moves the payload of `packet` to `target`, which has room for it. Answers in how many parts the target is.
-    pub fn put(&mut self, packet: &'a Packet, target: &mut Reach<'_>, class: StoreClass) -> Result<usize, MoveError> {
+    /// Moves the payload of `packet` to `target`, which has room for it. Of a train to a target in more than
+    /// [`TRAIN_PARTS`] parts only the first packets of `mtu` bytes are put, one at least. Bytes behind them may have
+    /// come too; they come again.
+    pub fn put(
+        &mut self,
+        packet: &'a Packet,
+        target: &mut Reach<'_>,
+        class: StoreClass,
+        mtu: u32,
+    ) -> Result<Put, MoveError> {
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
         let route = Route::of(&packet.head, target.who.qpn, class);
         let mut chunk = Chunk::Bytes(&[]);
-        let mut parts = 0;
+        let (mut parts, mut done) = (0, 0);
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
             let Part::Piece(mut piece) = part else { return Err(MoveError::Target(MemoryError::Short)) };
+            if parts >= TRAIN_PARTS && packet.head.train > 0 && done >= u64::from(mtu) {
+                return Ok(Put { parts, len: done as u32 / mtu * mtu });
+            }
             parts += 1;
+            done += piece.len;
             while piece.len > 0 {
                 if chunk.len() == 0 {
                     let next = source.next(entry).map_err(MoveError::Source)?;
@@ -404,7 +426,7 @@ impl<'a> Memory<'a> {
                 }
             }
         }
-        Ok(parts)
+        Ok(Put { parts, len: packet.len })
     }
 
     /// Moves the first `len` bytes of a chunk to a piece.

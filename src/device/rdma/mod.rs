@@ -38,24 +38,26 @@ use crate::dma::Bus;
 use crate::log_limit::limited;
 use crate::trace::report::Rdma;
 
-/// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some.
-const BYTES_PER_TURN: usize = 64 << 10;
-/// Bytes that travel at once inside the function.
-const TRAIN_BYTES: u32 = 64 << 10;
-/// Parts of memory that the data of a train may be in.
+/// Bytes that a queue pair may move in a turn; what takes time without moving bytes counts as some. Bytes count on both
+/// sides: where they are sent and where they are received.
+const BYTES_PER_TURN: usize = 256 << 10;
+/// Bytes that travel at once inside the function. The longer a train, the less of its time goes into looks at entries
+/// and keys; a longer one would keep others waiting.
+const TRAIN_BYTES: u32 = 256 << 10;
+/// Parts of memory that the data of a train may be in, at its source and at its target.
 const TRAIN_PARTS: usize = 256;
 /// What finding a part of memory counts for, in bytes.
-const PART_COST: usize = 64;
-/// Bytes that all of them may move in a portion of work.
-const BYTES_PER_PORTION: usize = 256 << 10;
+const PART_COST: usize = 256;
+/// Bytes that all of them may move in a portion of work: a tenth of a millisecond, or twice that for bytes out of cache.
+const BYTES_PER_PORTION: usize = 1 << 20;
 /// Turns in a portion of work.
 const TURNS_PER_PORTION: usize = 64;
 /// Timers that a portion of work looks at.
 const TIMERS_PER_PORTION: usize = 64;
 /// What a turn counts for beside what is done in it, in bytes.
-const TURN_COST: usize = 512;
+const TURN_COST: usize = 2048;
 
-/// Parts that the data of a packet, or of a train with `train` packets behind the first, may be in.
+/// Parts that the source of a packet, or of a train with `train` packets behind the first, may be in.
 fn most_parts(train: u32) -> usize {
     if train == 0 { usize::MAX } else { TRAIN_PARTS }
 }
@@ -104,6 +106,8 @@ pub(in crate::device) struct Portion<'a> {
     bus: &'a mut Bus,
     now: u64,
     spent: usize,
+    /// The receiver of the train that was just sent took only its first packets; what comes next.
+    cut: Option<u32>,
 }
 
 impl Hca {
@@ -132,7 +136,7 @@ impl Hca {
         if !self.rdma.is_ready() && self.rdma.next_deadline().is_none_or(|at| at > now) {
             return;
         }
-        let mut portion = Portion { hca: self, bus, now, spent: 0 };
+        let mut portion = Portion { hca: self, bus, now, spent: 0, cut: None };
         portion.late_arrivals();
         portion.acknowledge_received();
         portion.expire_timers();

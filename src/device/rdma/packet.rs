@@ -6,8 +6,9 @@
 //! its bytes first ([`Payload::Held`]).
 //!
 //! Inside the function, full packets of one message that follow each other travel as one, a train: it has the sequence
-//! number of the first, the operation that one packet of that length would have, and counts for all of them. A train is
-//! received whole or not at all.
+//! number of the first, the operation that one packet of that length would have, and counts for all of them. A receiver
+//! whose memory is in very many parts takes only the first packets of a train ([`Head::first`]); its sender goes on from
+//! there.
 
 use crate::dma::{Fence, Horizon};
 use crate::mkey::translate::Piece;
@@ -170,6 +171,20 @@ impl Operation {
         !matches!(self, O::SendFirst | O::SendMiddle | O::WriteFirst | O::WriteMiddle)
     }
 
+    /// The same with more of the message to come.
+    pub fn unended(self) -> Operation {
+        use Operation as O;
+        match self {
+            O::SendOnly | O::SendOnlyImm | O::SendOnlyInval => O::SendFirst,
+            O::SendLast | O::SendLastImm | O::SendLastInval => O::SendMiddle,
+            O::WriteOnly | O::WriteOnlyImm => O::WriteFirst,
+            O::WriteLast | O::WriteLastImm => O::WriteMiddle,
+            O::ReadOnly => O::ReadFirst,
+            O::ReadLast => O::ReadMiddle,
+            other => other,
+        }
+    }
+
     /// Whether the packet belongs to a SEND.
     pub fn is_send(self) -> bool {
         use Operation as O;
@@ -308,6 +323,12 @@ impl Head {
         self.train + 1
     }
 
+    /// What its first packets say by themselves, when more of the message are behind them.
+    pub fn first(&self, packets: u32) -> Head {
+        let operation = self.operation.unended();
+        Head { operation, train: packets.max(1) - 1, ack_request: false, solicited: false, immediate: 0, ..*self }
+    }
+
     /// The sequence number of the last of them.
     pub fn last_psn(&self) -> u32 {
         psn_add(self.psn, self.train)
@@ -436,6 +457,23 @@ mod tests {
         assert_eq!(psn_diff(7, 7), 0);
         assert_eq!(psn_diff(0x7f_ffff, 0), 0x7f_ffff);
         assert_eq!(psn_diff(0x80_0000, 0), -0x80_0000);
+    }
+
+    #[test]
+    fn the_first_packets_of_a_train_start_what_it_starts_and_end_nothing() {
+        for (operation, _) in Operation::CODES {
+            let train = Head { operation, psn: PSN_MASK, train: 9, ack_request: true, ..Head::default() };
+            let head = train.first(4);
+            assert_eq!((head.psn, head.next_psn(), head.ack_request), (PSN_MASK, 3, false));
+            assert_eq!(head.operation.starts(), operation.starts(), "{operation:?}");
+            if operation.is_send() || operation.is_write() {
+                assert!(!head.operation.ends(), "{operation:?}");
+                assert_eq!(head.operation.is_send(), operation.is_send(), "{operation:?}");
+                assert!(!head.operation.has_immediate() && !head.operation.invalidates(), "{operation:?}");
+            }
+        }
+        let reads = [Operation::ReadOnly, Operation::ReadLast].map(Operation::unended);
+        assert_eq!(reads, [Operation::ReadFirst, Operation::ReadMiddle]);
     }
 
     #[test]

@@ -23,7 +23,9 @@ const WINDOW: i32 = 1 << 20;
 /// Entries of a queue pair that may be under way: what a guest can make the device remember is bounded.
 const MAX_STARTED: usize = 512;
 /// What an entry counts for beside its bytes, in bytes.
-const ENTRY_COST: usize = 256;
+const ENTRY_COST: usize = 1024;
+/// What a byte that a UMR goes through counts for.
+const UMR_COST: usize = 4;
 
 /// Fences of the control segment.
 mod fence {
@@ -235,7 +237,7 @@ impl Portion<'_> {
                     fast_register: settings.fast_register,
                     registers: service == Service::RegUmr,
                 };
-                self.spent += self.hca.umr_cost(entry.immediate, entry.body());
+                self.spent += UMR_COST * self.hca.umr_cost(entry.immediate, entry.body());
                 let result = self.hca.execute_umr(&poster, entry.immediate, entry.body(), self.bus);
                 return match result {
                     Ok(()) => Ok(Some(Begun::default())),
@@ -391,11 +393,25 @@ impl Portion<'_> {
         }
         if addressed {
             self.transmit(Packet { head, len: count, payload });
+            if let Some(psn) = self.cut.take() {
+                self.resend_alone(qpn, psn);
+            }
         }
         if last && !transport.reliable() {
             self.complete_sends(qpn);
         }
         Step::Done
+    }
+
+    /// The receiver took what was before `psn` of a train; the rest of its message goes packet by packet.
+    fn resend_alone(&mut self, qpn: u32, psn: u32) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let reliable = transport(qp.service()).is_some_and(Transport::reliable);
+        let requester = &mut qp.flow.requester;
+        requester.scattered = true;
+        if requester.go_back(psn, qp.flow.settings.mtu) && !reliable {
+            requester.unacked = psn;
+        }
     }
 
     /// Fails the entry that starts at `first`, when all before it are complete. Nothing behind it is sent.

@@ -10,7 +10,7 @@ use super::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use super::packet::{Head, Operation, Packet, Remote, Transport, aeth, psn_add, psn_diff};
 use super::receive::NoEntry;
 use super::state::{Failure, Incoming, Job, Resource, Settings, transport};
-use super::{PART_COST, Portion, TRAIN_PARTS};
+use super::{PART_COST, Portion};
 use crate::device::qp::State;
 use crate::dma::StoreClass;
 use crate::mkey::translate::Access;
@@ -20,7 +20,7 @@ use crate::prm::values::CqeSyndrome;
 /// Answers that may wait; more are not acknowledged and come again.
 const MAX_JOBS: usize = 256;
 /// What a packet counts for beside its bytes, in bytes.
-const PACKET_COST: usize = 256;
+const PACKET_COST: usize = 1024;
 
 /// Why a request is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,12 @@ impl Portion<'_> {
             }
             return self.accept(qpn, settings, head);
         }
-        self.place(qpn, settings, packet, message)?;
+        if let Some(cut) = self.place(qpn, settings, packet, message)? {
+            if let Some(qp) = self.qp(qpn) {
+                qp.flow.responder.expected = cut;
+            }
+            return Ok(());
+        }
         let Some(qp) = self.qp(qpn) else { return Ok(()) };
         let responder = &mut qp.flow.responder;
         responder.expected = head.next_psn();
@@ -157,14 +162,15 @@ impl Portion<'_> {
         Ok(())
     }
 
-    /// Puts a packet of a SEND or WRITE where it belongs.
+    /// Puts a packet of a SEND or WRITE where it belongs. If only the first packets of a train are received, its sender
+    /// goes on with the sequence number that is answered.
     fn place(
         &mut self,
         qpn: u32,
         settings: &Settings,
         packet: &Packet,
         message: Option<Incoming>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<u32>, Refusal> {
         let head = &packet.head;
         let operation = head.operation;
         let send = operation.is_send();
@@ -190,7 +196,7 @@ impl Portion<'_> {
         if send && message.is_none() || operation.has_immediate() {
             self.take(qpn, head.srqn)?;
         }
-        if !send {
+        let placed = if !send {
             let Remote { va, key, len } = incoming.remote;
             if message.is_none() {
                 if !settings.remote_write {
@@ -207,16 +213,19 @@ impl Portion<'_> {
                 return Err(Refusal::Invalid);
             }
             let at = va.wrapping_add(incoming.offset.into());
-            self.put_key(qpn, settings, packet, key, at)?;
+            self.put_key(qpn, settings, packet, key, at)?
         } else {
-            self.put_receive(qpn, packet, incoming.offset)?;
-        }
-        self.spent += packet.len as usize;
-        incoming.offset = end as u32;
+            self.put_receive(qpn, settings, packet, incoming.offset)?
+        };
+        self.spent += placed as usize;
+        let whole = placed == packet.len;
+        incoming.offset = incoming.offset.saturating_add(placed);
         if let Some(qp) = self.qp(qpn) {
-            qp.flow.responder.message = (!operation.ends()).then_some(incoming);
+            qp.flow.responder.message = (!operation.ends() || !whole).then_some(incoming);
         }
-        Ok(())
+        let cut = (!whole).then(|| head.first(placed / settings.mtu).next_psn());
+        self.cut = cut;
+        Ok(cut)
     }
 
     fn take(&mut self, qpn: u32, srqn: u32) -> Result<(), Refusal> {
@@ -250,35 +259,27 @@ impl Portion<'_> {
         allowed.map_err(|error| Refusal::Access(error.into()))
     }
 
-    fn put_key(&mut self, qpn: u32, settings: &Settings, packet: &Packet, key: u32, va: u64) -> Result<(), Refusal> {
+    /// Puts a packet behind a key; answers how many bytes of it are received.
+    fn put_key(&mut self, qpn: u32, settings: &Settings, packet: &Packet, key: u32, va: u64) -> Result<u32, Refusal> {
         if packet.len == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut target = Reach::key(keys, settings.who(qpn), Access::RemoteWrite, key, va, packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, StoreClass::Payload, settings.mtu).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(error) => Refusal::Access(error),
         });
-        self.count_parts(&packet.head, put?);
-        Ok(())
+        let put = put?;
+        self.spent += put.parts * PART_COST;
+        Ok(put.len)
     }
 
-    /// Counts the parts of memory that a packet went to. With many of them the packets behind it travel alone.
-    pub(super) fn count_parts(&mut self, head: &Head, parts: usize) {
-        self.spent += parts * PART_COST;
-        if parts > TRAIN_PARTS && head.train > 0 && !head.operation.ends() {
-            if let Some(sender) = self.qp(head.source) {
-                sender.flow.requester.scattered = true;
-            }
-        }
-    }
-
-    /// Puts a packet into the receive entry in use.
-    fn put_receive(&mut self, qpn: u32, packet: &Packet, offset: u32) -> Result<(), Refusal> {
+    /// Puts a packet into the receive entry in use; answers how many bytes of it are received.
+    fn put_receive(&mut self, qpn: u32, settings: &Settings, packet: &Packet, offset: u32) -> Result<u32, Refusal> {
         if packet.len == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let gone = Refusal::Operation(MemoryError::Gone);
@@ -288,13 +289,14 @@ impl Portion<'_> {
         let mut target =
             Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset.into(), packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, StoreClass::Payload).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, StoreClass::Payload, settings.mtu).map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(MemoryError::Short) => Refusal::TooLong,
             MoveError::Target(error) => Refusal::Operation(error),
         });
-        self.count_parts(&packet.head, put?);
-        Ok(())
+        let put = put?;
+        self.spent += put.parts * PART_COST;
+        Ok(put.len)
     }
 
     /// Accepts a READ or an atomic operation; it is answered in its turn.
@@ -430,7 +432,12 @@ impl Portion<'_> {
             false => self.place(qpn, settings, packet, message),
         };
         match result {
-            Ok(()) => {
+            Ok(Some(cut)) => {
+                if let Some(qp) = self.qp(qpn) {
+                    qp.flow.responder.expected = cut;
+                }
+            }
+            Ok(None) => {
                 if head.operation.ends() {
                     let bytes = message.map_or(0, |message| message.offset).saturating_add(packet.len);
                     self.post_receive(qpn, head, bytes);

@@ -784,7 +784,7 @@ fn a_train_of_which_a_part_was_received_before_is_not_received_again() {
     let mut deliver = |head: Head| {
         let mut bus = crate::dma::Bus::new(0);
         let packet = Packet { head, len: 1024, payload: Payload::Held(vec![0x77; 1024]) };
-        super::Portion { hca: rig.function.hca_mut(), bus: &mut bus, now: 0, spent: 0 }.deliver(&packet);
+        super::Portion { hca: rig.function.hca_mut(), bus: &mut bus, now: 0, spent: 0, cut: None }.deliver(&packet);
         rig.function.hca().objects.qps.get(b.qpn).expect("alive").object.flow.responder.expected
     };
     assert_eq!(deliver(head), expected);

@@ -7,7 +7,7 @@ use crate::device::rdma::entry::{EntryError, Ring};
 use crate::device::rdma::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use crate::device::rdma::packet::{Operation, Packet, Payload, SHORT, Transport, aeth, psn_add, psn_diff, rnr_delay};
 use crate::device::rdma::state::{Failure, Started, transport};
-use crate::device::rdma::{PART_COST, Portion, TRAIN_PARTS};
+use crate::device::rdma::{PART_COST, Portion};
 use crate::dma::StoreClass;
 use crate::mkey::translate::Access;
 use crate::prm::values::{CqeSyndrome, WqeOpcode};
@@ -247,11 +247,17 @@ impl Portion<'_> {
         if !self.acknowledge(qpn, read.first) {
             return self.implied_nak(qpn);
         }
-        if let Err(failure) = self.put_response(qpn, &read, packet, StoreClass::Payload) {
-            return self.fail_started(qpn, read.first, failure);
+        let put = match self.put_response(qpn, &read, packet, StoreClass::Payload) {
+            Ok(put) => put,
+            Err(failure) => return self.fail_started(qpn, read.first, failure),
+        };
+        let mut next = packet.head.next_psn();
+        if put < packet.len {
+            next = packet.head.first(put / mtu).next_psn();
+            self.cut = Some(next);
         }
-        self.responded(qpn, read.first, packet.len);
-        self.acknowledge(qpn, packet.head.next_psn());
+        self.responded(qpn, read.first, put);
+        self.acknowledge(qpn, next);
     }
 
     /// The original value of an atomic operation.
@@ -315,29 +321,29 @@ impl Portion<'_> {
         Ok(())
     }
 
-    fn put_response(&mut self, qpn: u32, started: &Started, packet: &Packet, class: StoreClass) -> Result<(), Failure> {
+    /// Puts what a response brings; answers how many bytes of it are received.
+    fn put_response(
+        &mut self,
+        qpn: u32,
+        started: &Started,
+        packet: &Packet,
+        class: StoreClass,
+    ) -> Result<u32, Failure> {
         self.load_reading(qpn, started)?;
         let gone = protection(MemoryError::Gone);
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let qp = keys.objects.qps.get(qpn).map(|entry| &entry.object).ok_or(gone)?;
         let entry = qp.flow.requester.reading.as_deref().ok_or(gone)?;
         let (bytes, at) = entry.data();
-        let who = qp.flow.settings.who(qpn);
+        let (who, mtu) = (qp.flow.settings.who(qpn), qp.flow.settings.mtu);
         let len = u64::from(packet.len);
         let mut target = Reach::list(keys, who, Access::LocalWrite, bytes, at, started.received.into(), len);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, class).map_err(|error| match error {
+        let put = memory.put(packet, &mut target, class, mtu).map_err(|error| match error {
             MoveError::Source(error) | MoveError::Target(error) => protection(error),
         });
-        let parts = put?;
-        self.spent += parts * PART_COST;
-        let more = matches!(packet.head.operation, Operation::ReadFirst | Operation::ReadMiddle);
-        if parts > TRAIN_PARTS && packet.head.train > 0 && more {
-            // The rest of it comes packet by packet.
-            if let Some(sender) = self.qp(packet.head.source) {
-                sender.flow.responder.scattered = true;
-            }
-        }
-        Ok(())
+        let put = put?;
+        self.spent += put.len as usize + put.parts * PART_COST;
+        Ok(put.len)
     }
 }

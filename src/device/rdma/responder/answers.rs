@@ -218,11 +218,7 @@ impl Portion<'_> {
             }
         };
         self.spent += count as usize + parts * PART_COST;
-        if last {
-            self.drop_job(qpn);
-        } else if let Some(Job::Read { offset: done, .. }) =
-            self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front_mut())
-        {
+        if let Some(Job::Read { offset: done, .. }) = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front_mut()) {
             *done = offset + count;
         }
         let operation = match (first, last) {
@@ -233,6 +229,16 @@ impl Portion<'_> {
         };
         let word = u32::from(aeth::ACK) << 24 | msn;
         self.send_answer(qpn, operation, psn_add(psn, offset / settings.mtu), word, 0, (data, count), fence);
+        if let Some(next) = self.cut.take() {
+            // The rest of it goes packet by packet.
+            let Some(qp) = self.qp(qpn) else { return };
+            if let Some(Job::Read { offset: done, psn: first, .. }) = qp.flow.responder.jobs.front_mut() {
+                *done = (psn_diff(next, *first).max(0) as u32).saturating_mul(settings.mtu);
+                qp.flow.responder.scattered = true;
+            }
+        } else if last {
+            self.drop_job(qpn);
+        }
     }
 
     fn answer_atomic(&mut self, qpn: u32, settings: &Settings, psn: u32, msn: u32) {
