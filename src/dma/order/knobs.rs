@@ -32,6 +32,8 @@ macro_rules! names {
     };
 }
 
+pub(super) use names;
+
 /// A name that nothing has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct UnknownName {

@@ -14,12 +14,22 @@
 //! Sources: PCI Express Base Specification 2.4.1 (ordering table) and 2.4.2, 2.4.3 (granularity) for fabric `pcie`; IBTA
 //! volume 1, 9.5 and 10.8.3.3 (fence) and the memory registration manual page of rdma-core for the rules of a queue pair.
 
+pub mod checker;
+pub mod coverage;
+pub mod engine;
 pub mod knobs;
+pub mod log;
+pub mod policy;
 pub mod pool;
 pub mod rules;
+pub mod settings;
+mod split;
 
+pub use engine::Order;
 pub use knobs::{Limits, Profile, Rules};
+pub use policy::{Illegal, Policy};
 pub use pool::{Applied, Pool, Refused};
+pub use settings::{SettingError, Settings};
 
 use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;

@@ -23,7 +23,7 @@ pub enum Refused {
     /// [`MAX_TRANSACTIONS`] are pending.
     #[error("the pool is full")]
     Full,
-    /// It has more than [`MAX_PARTS`] ranges, or bytes and ranges differ, or its source is not a pending read.
+    /// Too many ranges, or such as do not fit the payload, or a source that is no pending read of that length.
     #[error("the transaction makes no sense")]
     Malformed,
 }
@@ -113,6 +113,7 @@ struct Pending {
     owner_last: bool,
     waits: Slots,
     data: Vec<u8>,
+    note: u64,
 }
 
 impl Pending {
@@ -160,6 +161,16 @@ impl View<'_> {
     /// Whether a part is applied.
     pub fn is_applied(&self, part: u16) -> bool {
         self.pending.parts.get(usize::from(part)).is_none_or(|part| part.done)
+    }
+
+    /// No part is applied.
+    pub fn is_untouched(&self) -> bool {
+        usize::from(self.pending.undone) == self.pending.parts.len()
+    }
+
+    /// What [`Pool::set_note`] left.
+    pub fn note(&self) -> u64 {
+        self.pending.note
     }
 
     /// Whether all that it waits for is done.
@@ -256,6 +267,18 @@ impl Pool {
         self.slot_of(id).map(|slot| View { pending: &self.slots[usize::from(slot)] })
     }
 
+    /// Leaves a number with a pending transaction, which means nothing to the pool.
+    pub fn set_note(&mut self, id: TxnId, note: u64) {
+        if let Some(slot) = self.slot_of(id) {
+            self.slots[usize::from(slot)].note = note;
+        }
+    }
+
+    /// What a pending transaction still waits for.
+    pub fn waits(&self, id: TxnId) -> Option<Slots> {
+        self.slot_of(id).map(|slot| self.slots[usize::from(slot)].waits)
+    }
+
     /// Pending transactions that were issued before one.
     pub fn older(&self, id: TxnId) -> impl Iterator<Item = View<'_>> {
         let count = self.order.partition_point(|slot| self.slots[usize::from(*slot)].id < id);
@@ -309,6 +332,8 @@ impl Pool {
         let source = match txn.payload {
             Payload::From(read) => Some(self.source(read, txn)?),
             Payload::Bytes(bytes) if bytes.len() as u64 != txn.len() => return Err(Refused::Malformed),
+            Payload::Atomic(_) if txn.ranges.len() != 1 || txn.len() != 8 => return Err(Refused::Malformed),
+            Payload::Signal(_) if !txn.ranges.is_empty() => return Err(Refused::Malformed),
             _ => None,
         };
         if txn.ranges.len() > MAX_PARTS || txn.len() > u64::from(u32::MAX) {
@@ -357,6 +382,7 @@ impl Pool {
                 owner_last: false,
                 waits: Slots::default(),
                 data: Vec::new(),
+                note: 0,
             });
             self.slots.len() as u16 - 1
         });
@@ -366,6 +392,7 @@ impl Pool {
         pending.id = arrival.id;
         pending.access = arrival.access;
         pending.keys = txn.keys;
+        pending.note = 0;
         pending.waits = arrival.waits;
         pending.data.clear();
         pending.body = match txn.payload {
@@ -487,6 +514,7 @@ impl Pool {
     fn retire(&mut self, slot: u16) {
         let pending = &mut self.slots[usize::from(slot)];
         let len: u64 = pending.parts.iter().map(|part| u64::from(part.len)).sum();
+        // The halves of an atomic are the same bytes.
         let counted = if matches!(pending.body, Body::Atomic(_)) { 8 } else { len };
         self.bytes -= counted;
         self.counts[pending.access.kind as usize] -= 1;
@@ -608,4 +636,4 @@ fn perform(pending: &mut Pending, index: usize, choice: Choice, memory: &mut dyn
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::dma::order) mod tests;

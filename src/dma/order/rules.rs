@@ -10,120 +10,81 @@
 //! Sources: PCI Express Base Specification 2.4.1, table "Ordering Rules Summary"; IBTA volume 1, 9.5, 10.8.3.3; rdma-core
 //! `ibv_reg_mr(3)` with pull request 1780; kernel `Documentation/driver-api/device-io.rst` for interrupts.
 
-use super::knobs::{Ack, AtomicMode, Fabric, Fence2, RawScope, Rules};
+use super::knobs::{Ack, AtomicMode, Fabric, Fence2, RawScope, Rules, UnknownName, names};
 use super::{Fence, Horizon, Kind, Stream};
 
-/// Why a transaction waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rule {
-    /// PCIe: a strict write passes no posted write.
-    FabricWrite,
-    /// PCIe: a completion entry is a strict write.
-    FabricCqe,
-    /// PCIe: an event entry is a strict write.
-    FabricEqe,
-    /// PCIe: an interrupt message is a strict write.
-    FabricMsi,
-    /// PCIe: command output is a strict write.
-    FabricCommand,
-    /// PCIe: a strong read passes no posted write.
-    FabricRead,
-    /// PCIe: a control read passes no posted write.
-    FabricControl,
-    /// PCIe: an atomic passes no posted write.
-    FabricAtomic,
-    /// A strict write waits for earlier writes of its stream.
-    WriteWrite,
-    /// A write waits for earlier atomics of its stream.
-    WriteAtomic,
-    /// A strong read waits for earlier writes in its scope.
-    ReadWrite,
-    /// A read waits for earlier atomics of its stream.
-    ReadAtomic,
-    /// An atomic waits for earlier writes of its stream.
-    AtomicWrite,
-    /// An atomic waits for earlier reads of its stream.
-    AtomicRead,
-    /// An atomic waits for earlier atomics of its stream.
-    AtomicAtomic,
-    /// An atomic by read and write waits for those of the same bytes, whoever's they are.
-    AtomicBytes,
-    /// A completion waits for earlier writes of its stream.
-    CqeWrite,
-    /// A completion waits for earlier reads of its stream: the buffer may be reused.
-    CqeRead,
-    /// A completion waits for earlier atomics of its stream.
-    CqeAtomic,
-    /// A completion waits for earlier ones of its completion queue.
-    CqeCqe,
-    /// An event waits for the completions that it announces.
-    EqeCqe,
-    /// An event waits for earlier ones of its event queue.
-    EqeEqe,
-    /// An interrupt waits for the completions that its event announces.
-    MsiCqe,
-    /// An interrupt waits for the events of its queue.
-    MsiEqe,
-    /// Fence 1.
-    FenceLocal,
-    /// Fences 2 and 4.
-    FenceRead,
-    /// Fence 3.
-    FenceStrong,
-    /// What a completion was told to wait for.
-    AfterCqe,
-    /// What an event was told to wait for.
-    AfterEqe,
-    /// What an interrupt was told to wait for.
-    AfterMsi,
-    /// What any other transaction was told to wait for.
-    After,
-    /// The parts of a strict write on PCIe become visible in address order.
-    Ascending,
-    /// The owner or status byte is last.
-    OwnerLast,
-    /// Nothing comes between the halves of an atomic.
-    Indivisible,
-}
-
-impl Rule {
-    /// All rules.
-    pub const ALL: [Rule; 34] = [
-        Rule::FabricWrite,
-        Rule::FabricCqe,
-        Rule::FabricEqe,
-        Rule::FabricMsi,
-        Rule::FabricCommand,
-        Rule::FabricRead,
-        Rule::FabricControl,
-        Rule::FabricAtomic,
-        Rule::WriteWrite,
-        Rule::WriteAtomic,
-        Rule::ReadWrite,
-        Rule::ReadAtomic,
-        Rule::AtomicWrite,
-        Rule::AtomicRead,
-        Rule::AtomicAtomic,
-        Rule::AtomicBytes,
-        Rule::CqeWrite,
-        Rule::CqeRead,
-        Rule::CqeAtomic,
-        Rule::CqeCqe,
-        Rule::EqeCqe,
-        Rule::EqeEqe,
-        Rule::MsiCqe,
-        Rule::MsiEqe,
-        Rule::FenceLocal,
-        Rule::FenceRead,
-        Rule::FenceStrong,
-        Rule::AfterCqe,
-        Rule::AfterEqe,
-        Rule::AfterMsi,
-        Rule::After,
-        Rule::Ascending,
-        Rule::OwnerLast,
-        Rule::Indivisible,
-    ];
+names! {
+    /// Why a transaction waits.
+    Rule {
+        /// PCIe: a strict write passes no posted write.
+        FabricWrite = "fabric-write",
+        /// PCIe: a completion entry is a strict write.
+        FabricCqe = "fabric-cqe",
+        /// PCIe: an event entry is a strict write.
+        FabricEqe = "fabric-eqe",
+        /// PCIe: an interrupt message is a strict write.
+        FabricMsi = "fabric-msi",
+        /// PCIe: command output is a strict write.
+        FabricCommand = "fabric-command",
+        /// PCIe: a strong read passes no posted write.
+        FabricRead = "fabric-read",
+        /// PCIe: a control read passes no posted write.
+        FabricControl = "fabric-control",
+        /// PCIe: an atomic passes no posted write.
+        FabricAtomic = "fabric-atomic",
+        /// A strict write waits for earlier writes of its stream.
+        WriteWrite = "write-write",
+        /// A write waits for earlier atomics of its stream.
+        WriteAtomic = "write-atomic",
+        /// A strong read waits for earlier writes in its scope.
+        ReadWrite = "read-write",
+        /// A read waits for earlier atomics of its stream.
+        ReadAtomic = "read-atomic",
+        /// An atomic waits for earlier writes of its stream.
+        AtomicWrite = "atomic-write",
+        /// An atomic waits for earlier reads of its stream.
+        AtomicRead = "atomic-read",
+        /// An atomic waits for earlier atomics of its stream.
+        AtomicAtomic = "atomic-atomic",
+        /// An atomic by read and write waits for those of the same bytes, whoever's they are.
+        AtomicBytes = "atomic-bytes",
+        /// A completion waits for earlier writes of its stream.
+        CqeWrite = "cqe-write",
+        /// A completion waits for earlier reads of its stream: the buffer may be reused.
+        CqeRead = "cqe-read",
+        /// A completion waits for earlier atomics of its stream.
+        CqeAtomic = "cqe-atomic",
+        /// A completion waits for earlier ones of its completion queue.
+        CqeCqe = "cqe-cqe",
+        /// An event waits for the completions that it announces.
+        EqeCqe = "eqe-cqe",
+        /// An event waits for earlier ones of its event queue.
+        EqeEqe = "eqe-eqe",
+        /// An interrupt waits for the completions that its event announces.
+        MsiCqe = "msi-cqe",
+        /// An interrupt waits for the events of its queue.
+        MsiEqe = "msi-eqe",
+        /// Fence 1.
+        FenceLocal = "fence-local",
+        /// Fences 2 and 4.
+        FenceRead = "fence-read",
+        /// Fence 3.
+        FenceStrong = "fence-strong",
+        /// What a completion was told to wait for.
+        AfterCqe = "after-cqe",
+        /// What an event was told to wait for.
+        AfterEqe = "after-eqe",
+        /// What an interrupt was told to wait for.
+        AfterMsi = "after-msi",
+        /// What any other transaction was told to wait for.
+        After = "after",
+        /// The parts of a strict write on PCIe become visible in address order.
+        Ascending = "ascending",
+        /// The owner or status byte is last.
+        OwnerLast = "owner-last",
+        /// Nothing comes between the halves of an atomic.
+        Indivisible = "indivisible",
+    }
 }
 
 /// A set of rules that are left out.
@@ -257,23 +218,27 @@ fn device(later: &Access, earlier: &Access, rules: &Rules, same_bytes: impl FnOn
 
 /// The fence of the later one's work queue entry.
 fn fence(later: &Access, earlier: &Access, rules: &Rules) -> Option<Rule> {
-    // Completions wait for all of that anyway, events through them.
-    let fenced = matches!(later.kind, Kind::Write | Kind::Read | Kind::Atomic | Kind::Control);
-    if later.stream != earlier.stream || !fenced {
+    if later.stream != earlier.stream {
         return None;
     }
     let answered = matches!(earlier.kind, Kind::Read | Kind::Atomic);
     let written = earlier.kind == Kind::Write;
-    match later.fence {
+    // A write is complete for its requester when it is acknowledged.
+    let complete = !written || rules.ack == Ack::Visible;
+    let rule = match later.fence {
         Fence::None => None,
-        Fence::Local => (answered || written).then_some(Rule::FenceLocal),
+        Fence::Local => Some(Rule::FenceLocal),
+        Fence::Read if rules.fence2 == Fence2::Pr1780 && complete => Some(Rule::FenceRead),
         Fence::Read => {
             // At a requester the writes are what READs and atomics brought.
             let brought = written && matches!(later.stream, Stream::Requester(_));
-            let all = written && rules.fence2 == Fence2::Pr1780 && rules.ack == Ack::Visible;
-            (answered || brought || all).then_some(Rule::FenceRead)
+            (answered || brought).then_some(Rule::FenceRead)
         }
-        Fence::Strong => (answered || (written && rules.ack == Ack::Visible)).then_some(Rule::FenceStrong),
+        Fence::Strong => complete.then_some(Rule::FenceStrong),
+    };
+    match later.kind {
+        Kind::Cqe | Kind::Eqe | Kind::Msi => rule.map(|_| after(later.kind)),
+        _ => rule,
     }
 }
 

@@ -1,0 +1,156 @@
+//! Which kinds of transactions really overtook which, so that a user knows what a test exercised.
+
+use super::Kind;
+use super::knobs::Rules;
+use super::rules::{Access, must_wait};
+
+/// Classes of transactions: the kinds, with those told apart whose attribute decides.
+const CLASSES: [(Kind, bool); 11] = [
+    (Kind::Write, true),
+    (Kind::Write, false),
+    (Kind::Read, true),
+    (Kind::Read, false),
+    (Kind::Atomic, true),
+    (Kind::Atomic, false),
+    (Kind::Cqe, false),
+    (Kind::Eqe, false),
+    (Kind::Msi, false),
+    (Kind::Command, false),
+    (Kind::Control, false),
+];
+
+const COUNT: usize = CLASSES.len();
+
+fn class(access: &Access) -> usize {
+    match access.kind {
+        Kind::Write => usize::from(!access.relaxed_write),
+        Kind::Read => 2 + usize::from(!access.relaxed_read),
+        Kind::Atomic => 4 + usize::from(!access.relaxed_write),
+        Kind::Cqe => 6,
+        Kind::Eqe => 7,
+        Kind::Msi => 8,
+        Kind::Command => 9,
+        Kind::Control => 10,
+    }
+}
+
+fn label(class: usize) -> &'static str {
+    [
+        "write (relaxed)",
+        "write (strict)",
+        "read (relaxed)",
+        "read (strong)",
+        "atomic (relaxed)",
+        "atomic (strict)",
+        "completion",
+        "event",
+        "interrupt",
+        "command output",
+        "control read",
+    ][class]
+}
+
+/// Counts of overtakes.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// Later over earlier, in one stream and between streams.
+    pairs: [[[u64; 2]; COUNT]; COUNT],
+    /// Within one transaction, by class.
+    within: [u64; COUNT],
+}
+
+/// One kind of overtaking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What overtook.
+    pub later: &'static str,
+    /// What was overtaken; the same transaction's other parts if there is none.
+    pub earlier: Option<&'static str>,
+    /// In one stream.
+    pub same_stream: bool,
+    /// How often.
+    pub count: u64,
+    /// Whether the rules in force allow it.
+    pub allowed: bool,
+}
+
+impl Coverage {
+    /// A transaction is applied, for the first time, before these.
+    pub(super) fn record(&mut self, later: &Access, pending: impl Iterator<Item = Access>) {
+        let row = &mut self.pairs[class(later)];
+        for earlier in pending {
+            row[class(&earlier)][usize::from(earlier.stream == later.stream)] += 1;
+        }
+    }
+
+    /// A part is applied, before an earlier one of its transaction or not.
+    pub(super) fn record_part(&mut self, access: &Access, early: bool) {
+        self.within[class(access)] += u64::from(early);
+    }
+
+    /// All kinds of overtaking that the rules allow or that happened.
+    pub fn rows(&self, rules: &Rules) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (later, (kind, relaxed)) in CLASSES.iter().enumerate() {
+            for (earlier, (other, other_relaxed)) in CLASSES.iter().enumerate() {
+                for same in [true, false] {
+                    let count = self.pairs[later][earlier][usize::from(same)];
+                    let ours = access(*kind, *relaxed, 1);
+                    let theirs = access(*other, *other_relaxed, if same { 1 } else { 2 });
+                    let occurs = occurs(*kind, *relaxed, rules) && occurs(*other, *other_relaxed, rules);
+                    let meet = meets(*kind, *other, same);
+                    let allowed = must_wait(&ours, &theirs, rules, || false).is_none() && occurs && meet;
+                    if allowed || count > 0 {
+                        let (later, earlier) = (label(later), Some(label(earlier)));
+                        rows.push(Row { later, earlier, same_stream: same, count, allowed });
+                    }
+                }
+            }
+            let split = matches!(kind, Kind::Write | Kind::Read | Kind::Cqe | Kind::Eqe | Kind::Command);
+            if split && occurs(*kind, *relaxed, rules) {
+                let count = self.within[later];
+                rows.push(Row { later: label(later), earlier: None, same_stream: true, count, allowed: true });
+            }
+        }
+        rows
+    }
+}
+
+/// Whether a class can be there under the rules.
+fn occurs(kind: Kind, relaxed: bool, rules: &Rules) -> bool {
+    match kind {
+        Kind::Write | Kind::Atomic if relaxed => rules.relaxes_write(true),
+        Kind::Write | Kind::Atomic => !rules.relaxes_write(false),
+        Kind::Read if relaxed => rules.relaxes_read(true),
+        _ => true,
+    }
+}
+
+/// Whether two kinds can be in one stream, or in two.
+fn meets(kind: Kind, other: Kind, same: bool) -> bool {
+    let events = |kind| matches!(kind, Kind::Eqe | Kind::Msi);
+    let family = |kind| {
+        if events(kind) {
+            1
+        } else if kind == Kind::Command {
+            2
+        } else {
+            0
+        }
+    };
+    !same || family(kind) == family(other)
+}
+
+fn access(kind: Kind, relaxed: bool, number: u32) -> Access {
+    Access {
+        kind,
+        stream: super::Stream::Responder(number),
+        seq: 1,
+        chain: None,
+        relaxed_write: relaxed,
+        relaxed_read: relaxed,
+        fence: super::Fence::None,
+        after: [None; 2],
+        node: 0,
+    }
+}
