@@ -4,6 +4,7 @@
 //! The large subcommands live in [`crate::run`] and [`crate::engine`]; `main.rs` connects them.
 
 pub mod help;
+pub mod litmus;
 pub mod run;
 pub mod serve;
 pub mod show;
@@ -67,6 +68,9 @@ pub enum Command {
     /// Print a trace in readable form, like strace
     #[command(after_long_help = help::TRACE)]
     Trace(TraceArgs),
+    /// Run the ordering contract as small programs on this build: every schedule, against a model
+    #[command(after_long_help = help::LITMUS)]
+    Litmus(litmus::LitmusArgs),
     /// List and show device profiles and configuration keys
     #[command(after_long_help = help::PROFILE, subcommand_required = true, arg_required_else_help = true)]
     Profile(ProfileArgs),

@@ -1,6 +1,6 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-use cx10::cli::{self, Command, run, serve, show};
+use cx10::cli::{self, Command, litmus, run, serve, show};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -20,6 +20,14 @@ fn main() -> ExitCode {
         },
         Command::Serve(args) => match serve::serve(args) {
             Ok(code) => return ExitCode::from(code),
+            Err(error) => {
+                eprintln!("cx10: {error}");
+                return ExitCode::from(cli::EXIT_USAGE);
+            }
+        },
+        Command::Litmus(args) => match litmus::litmus(args, cli.log.quiet > 0) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) if error.is_broken_pipe() => return ExitCode::from(cli::EXIT_CLEAN),
             Err(error) => {
                 eprintln!("cx10: {error}");
                 return ExitCode::from(cli::EXIT_USAGE);

@@ -6,6 +6,7 @@ First steps:
   cx10 run                              boot a guest, bind the driver, report
   cx10 run -- ibv_devinfo               run a command in the guest
   cx10 serve --socket /tmp/cx10.sock    the device alone, for your own QEMU
+  cx10 litmus                           the ordering contract, tested on this build
   cx10 profile show                     what the device is and can do
   cx10 help SUBCOMMAND                  examples for each subcommand
 
@@ -88,6 +89,47 @@ Examples:
   cx10 trace t.jsonl --follow                    while the guest runs
   cx10 trace t.jsonl --count                     which commands, how many, what failed
   jq -r 'select(.ev == \"key\")' t.jsonl           the file is JSON, one object a line";
+
+/// Behind the help of `cx10 litmus`.
+pub const LITMUS: &str = "\
+A litmus program is a few DMA transactions of the device and a few processors that load and store. All of its schedules are
+run on the ordering engine of this build, and the outcomes are compared with those that a model derives from axioms, with
+no code in common. The engine is sound if it produces nothing that the model forbids, complete if it produces all the rest.
+
+Modes:
+  S R U       strict, relaxed, unordered keys on PCIe
+  NS NR NU    the same on a fabric without order; in NR and NU strict writes do not exist, NU is what the device is
+
+A program file has one program, or {\"tests\": [PROGRAM, ...]}. A program:
+  device   transactions in issue order:
+    kind     W write, R read, A fetch-and-add, C completion entry, E event entry, I interrupt, M command output, K control
+             read
+    queue    stream: a queue pair and direction
+    at       granules, ascending; the last one of an entry is its owner byte
+    values   what is written or added: numbers, or {\"reg\": NAME, \"plus\": N}
+    into     registers that receive what is read; null for none
+    waw raw  SO or RO: the key's attributes, instead of the mode's
+    fence    local, read or strong
+    after    labels that must be done first; label is its own
+    node     memory domain [default: B]; chain: completion queue of C, E, I [default: cq_QUEUE]
+  cpus     lists of steps: {\"kind\": \"load\", \"at\": G, \"into\": REG} or {\"kind\": \"store\", \"at\": G, \"value\": N}; label, after
+  set      knobs: raw_scope, atomic, ack, fence2
+  ask      the outcome in question: registers, and GRANULE@end for final values; all memory is 0 at first
+  allowed, outcomes    optional claims by mode, which are checked
+At most 16 transactions, 8 processors, 64 accesses in all.
+
+Examples:
+  cx10 litmus                                    the table: is each outcome in question allowed?
+  cx10 litmus C1 D --mode NU --outcomes          one program and a group, with all outcomes
+  cx10 litmus A2 --mode NU --outcomes --explain  how it comes to each outcome
+  cx10 litmus C2 E5 --set raw_scope=bytes        an open question, answered the other way
+  cx10 litmus A1 --source > mine.json            a file to start from
+  cx10 litmus --file mine.json --mode NU --json | jq .outcomes
+  cx10 litmus --random 1000 --seed 7             programs that nobody thought of
+  cx10 litmus --mutants                          would the table notice a missing rule?
+
+Exit status: 0 engine and model agree, 1 usage error or a program that is too large, 3 the engine is unsound or incomplete, or a
+claim of the program is wrong.";
 
 /// Behind the help of `cx10 profile`.
 pub const PROFILE: &str = "\

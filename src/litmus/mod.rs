@@ -8,6 +8,7 @@
 pub mod compare;
 pub mod explore;
 pub mod format;
+pub mod mutants;
 pub mod oracle;
 pub mod program;
 pub mod random;
