@@ -294,7 +294,7 @@ impl Order {
     fn take(&mut self, txn: &NewTxn<'_>) -> Result<TxnId, Refused> {
         let placed = self.place(txn);
         let mut cuts = std::mem::take(&mut self.cuts);
-        let seq = self.pool.horizon(txn.stream).seq + 1;
+        let seq = self.pool.next_seq(txn.stream, txn.kind);
         let victim = split(&placed, seq, &self.settings.rules, &self.decider, &mut cuts);
         let cut = NewTxn { ranges: &cuts, ..placed };
         let result = self.pool.issue(&cut);
@@ -439,4 +439,4 @@ fn issued<'a>(tick: Tick, id: TxnId, seq: u64, source: Option<TxnId>, steps: u16
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::dma::order) mod tests;

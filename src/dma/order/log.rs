@@ -303,7 +303,7 @@ fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
         Event::Issue(issued) => {
             out.push(ISSUE);
             put_tick(out, last, issued.tick);
-            put(out, issued.id.0 - last.id);
+            put(out, issued.id.0.saturating_sub(last.id));
             last.id = issued.id.0;
             // Which of the rare fields follow.
             let [first, second] = issued.after;
@@ -337,7 +337,7 @@ fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
                 out.push(issued.node);
             }
             if let Some(source) = issued.source {
-                put(out, issued.id.0 - source.0);
+                put(out, issued.id.0.saturating_sub(source.0));
             }
             if usize::from(issued.steps) != issued.ranges.len() {
                 put(out, issued.steps.into());
@@ -352,7 +352,7 @@ fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
         Event::Apply { tick, choice, why } => {
             out.push(APPLY | (*why as u8) << 4);
             put_tick(out, last, *tick);
-            put(out, last.id - choice.txn.0);
+            put(out, last.id.saturating_sub(choice.txn.0));
             put(out, choice.part.into());
         }
         Event::Drain { tick, scope } => {

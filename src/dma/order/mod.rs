@@ -117,7 +117,8 @@ pub enum Fence {
     Strong,
 }
 
-/// Everything that a stream had issued up to a point. What carries a horizon waits for all of that.
+/// Everything that a stream had issued up to a point, its control reads excepted. What carries a horizon waits for all
+/// of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Horizon {
     /// Whose transactions.

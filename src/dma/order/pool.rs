@@ -184,6 +184,14 @@ impl View<'_> {
     }
 }
 
+/// The last numbers of a stream. Control reads have numbers of their own: how often a device looks at a doorbell record
+/// depends on the guest's timing, and the other numbers, from which decisions derive, must not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    control: u64,
+    other: u64,
+}
+
 /// Issued transactions that are not done.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -193,9 +201,9 @@ pub struct Pool {
     /// Occupied slots in the order of issue.
     order: Vec<u16>,
     issued: u64,
-    /// The last number of each stream. Streams are queues of the function; their numbers are used again, so this is
+    /// The last numbers of each stream. Streams are queues of the function; their numbers are used again, so this is
     /// bounded by how many can exist.
-    streams: BTreeMap<Stream, u64>,
+    streams: BTreeMap<Stream, Numbers>,
     counts: [u16; Kind::ALL.len()],
     bytes: u64,
     failures: u64,
@@ -242,14 +250,28 @@ impl Pool {
         self.failures
     }
 
-    /// Everything that a stream has issued.
+    /// Everything that a stream has issued, control reads excepted.
     pub fn horizon(&self, stream: Stream) -> Horizon {
-        Horizon { stream, seq: self.streams.get(&stream).copied().unwrap_or(0) }
+        Horizon { stream, seq: self.streams.get(&stream).map_or(0, |numbers| numbers.other) }
+    }
+
+    /// The number that the next transaction of a kind will have in its stream.
+    pub fn next_seq(&self, stream: Stream, kind: Kind) -> u64 {
+        let numbers = self.streams.get(&stream).copied().unwrap_or_default();
+        1 + if kind == Kind::Control { numbers.control } else { numbers.other }
+    }
+
+    /// The pending transaction of a stream with a number.
+    pub fn find(&self, stream: Stream, control: bool, seq: u64) -> Option<View<'_>> {
+        self.pending().find(|view| {
+            let access = view.access();
+            access.seq == seq && access.stream == stream && (access.kind == Kind::Control) == control
+        })
     }
 
     /// Whether a transaction of a stream is still pending up to a horizon.
     pub fn is_pending(&self, horizon: Horizon) -> bool {
-        self.pending().any(|view| view.access().stream == horizon.stream && view.access().seq <= horizon.seq)
+        self.pending().any(|view| horizon.covers(view.access()))
     }
 
     /// Whether a transaction is done. One that was never issued is not.
@@ -293,7 +315,8 @@ impl Pool {
     /// Numbers a transaction and finds out what it waits for, without keeping it.
     pub fn arrive(&mut self, txn: &NewTxn<'_>) -> Arrival {
         self.issued += 1;
-        let seq = self.streams.entry(txn.stream).or_insert(0);
+        let numbers = self.streams.entry(txn.stream).or_default();
+        let seq = if txn.kind == Kind::Control { &mut numbers.control } else { &mut numbers.other };
         *seq += 1;
         let access = Access {
             kind: txn.kind,

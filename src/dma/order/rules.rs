@@ -134,11 +134,18 @@ pub struct Access {
     pub node: u8,
 }
 
+impl Horizon {
+    /// Whether a transaction was issued before the point. Control reads are numbered apart and never are.
+    pub fn covers(&self, earlier: &Access) -> bool {
+        self.stream == earlier.stream && earlier.seq <= self.seq && earlier.kind != Kind::Control
+    }
+}
+
 /// Which rule makes `later` wait for `earlier`, if any does. `same_bytes` tells whether they touch the same bytes; it is
 /// only asked where that matters.
 pub fn must_wait(later: &Access, earlier: &Access, rules: &Rules, same_bytes: impl FnOnce() -> bool) -> Option<Rule> {
     let kept = |rule: Rule| (!rules.omit.has(rule)).then_some(rule);
-    let told = later.after.iter().flatten().any(|told| told.stream == earlier.stream && earlier.seq <= told.seq);
+    let told = later.after.iter().flatten().any(|told| told.covers(earlier));
     if told {
         if let Some(rule) = kept(after(later.kind)) {
             return Some(rule);
