@@ -523,8 +523,8 @@ fn mutants(out: &mut impl Write, as_json: bool, quiet: bool) -> Result<u8, Litmu
     let jury = Jury::new(&programs, &effort)?;
     let progress = Progress::new(quiet || !io::stderr().is_terminal());
     let mut survivors = 0;
-    for rule in Rule::ALL {
-        progress.step(&format!("without {rule:?}"));
+    for rule in Rule::ALL.iter().copied() {
+        progress.step(&format!("without {}", rule.name()));
         let killers: Vec<_> = jury.killers(rule, &effort).collect();
         let places: Vec<String> = killers
             .iter()
@@ -533,18 +533,18 @@ fn mutants(out: &mut impl Write, as_json: bool, quiet: bool) -> Result<u8, Litmu
             .collect();
         survivors += usize::from(killers.is_empty());
         if as_json {
-            writeln!(out, "{}", json!({ "rule": format!("{rule:?}"), "noticed": places }))?;
+            writeln!(out, "{}", json!({ "rule": rule.name(), "noticed": places }))?;
             continue;
         }
         match killers.first() {
-            None => writeln!(out, "{:<16} NOT NOTICED", format!("{rule:?}"))?,
-            Some(Err(error)) => writeln!(out, "{:<16} {error}", format!("{rule:?}"))?,
+            None => writeln!(out, "{:<16} NOT NOTICED", rule.name())?,
+            Some(Err(error)) => writeln!(out, "{:<16} {error}", rule.name())?,
             Some(Ok(first)) => {
                 let p = &programs[first.program];
                 let more = killers.len() - 1;
                 let place = format!("{} {}", p.source.name, first.mode);
                 let also = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-                writeln!(out, "{:<16} {place:<8} {}{also}", format!("{rule:?}"), p.show(&first.outcome))?
+                writeln!(out, "{:<16} {place:<8} {}{also}", rule.name(), p.show(&first.outcome))?
             }
         }
     }

@@ -96,7 +96,7 @@ pub fn describe(program: &Program, schedule: &[Move]) -> Vec<String> {
         // Issue is bookkeeping of the device; what lands when is what matters.
         Move::Issue(_) => None,
         Move::Apply(i, part) => {
-            let source = &program.source.device[i];
+            let source = &program.source.device[usize::from(i)];
             let place = match source.at.get(usize::from(part)) {
                 Some(granule) if source.at.len() > 1 => format!("{granule} of "),
                 None => "second half of ".to_string(),
@@ -104,7 +104,7 @@ pub fn describe(program: &Program, schedule: &[Move]) -> Vec<String> {
             };
             Some(format!("device: {place}{source}"))
         }
-        Move::Step(cpu, s) => Some(format!("cpu {cpu}:  {}", program.source.cpus[cpu][s])),
+        Move::Step(cpu, s) => Some(format!("cpu {cpu}:  {}", program.source.cpus[usize::from(cpu)][usize::from(s)])),
     };
     schedule.iter().filter_map(line).collect()
 }

@@ -10,12 +10,14 @@
 //! What a transaction waits for by `after` is left to the pool where the pool can be told exactly that; other
 //! dependencies the explorer holds back itself, as the device does by not issuing.
 //!
+//! A program with too many schedules is run once more with those left out that cannot matter: see [`Options::reduced`].
+//!
 //! Limits: the number of states is bounded; a program beyond it is refused, never half explored.
 
 use super::Mode;
 use super::program::{
     Ack, Actor, AtomicKnob, Attribute, Expression, Fence, Fence2, Kind, Knobs, Operation, Outcome, Program, RawScope,
-    Step, Transaction,
+    Step, Transaction, limits,
 };
 use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;
@@ -26,8 +28,8 @@ use crate::dma::order::{self as engine, Choice, Horizon, Memory, NewTxn, Payload
 use crate::dma::{Iova, KeyOrder, Stream};
 use std::collections::{BTreeMap, HashSet};
 
-/// States before a program counts as too large. About 200 MB.
-pub const DEFAULT_STATES: usize = 500_000;
+/// States before a program counts as too large. About 100 MB, and some ten seconds.
+pub const DEFAULT_STATES: usize = 300_000;
 
 /// Address of the first granule.
 const BASE: u64 = 0x1000;
@@ -46,11 +48,21 @@ pub struct Options {
     /// Issue at any time, so that the pool is found part-way through the work of earlier transactions. Else all
     /// are issued first, which is quicker and has the same outcomes in a correct engine.
     pub interleave: bool,
+    /// An access to a granule that nobody else touches comes as soon as it can, and nothing else is tried there: in
+    /// a correct engine it commutes with everything.
+    pub reduce: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { max_states: DEFAULT_STATES, omit: Omit::NOTHING, interleave: true }
+        Options { max_states: DEFAULT_STATES, omit: Omit::NOTHING, interleave: true, reduce: false }
+    }
+}
+
+impl Options {
+    /// The same for a program that is too large otherwise.
+    pub fn reduced(self) -> Options {
+        Options { interleave: false, reduce: true, ..self }
     }
 }
 
@@ -58,11 +70,11 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// The next transaction is issued.
-    Issue(usize),
+    Issue(u8),
     /// A part of a transaction is applied.
-    Apply(usize, u16),
+    Apply(u8, u8),
     /// A processor takes its next step.
-    Step(usize, usize),
+    Step(u8, u8),
 }
 
 /// What was found.
@@ -72,6 +84,8 @@ pub struct Exploration {
     pub outcomes: BTreeMap<Outcome, Vec<Move>>,
     /// Different states that were entered.
     pub states: usize,
+    /// Schedules that cannot matter were left out, see [`Options::reduced`].
+    pub reduced: bool,
 }
 
 /// Why a program could not be explored.
@@ -80,6 +94,9 @@ pub enum ExploreError {
     /// There are too many states.
     #[error("the explorer gave up after {0} states: the program has too many schedules")]
     TooLarge(usize),
+    /// There are too many outcomes.
+    #[error("the program has more than {0} outcomes")]
+    Outcomes(usize),
     /// The pool did what it must never do, whatever the order.
     #[error("the engine failed: {0}")]
     Engine(String),
@@ -115,8 +132,15 @@ pub fn rules(mode: Mode, set: Knobs, omit: Omit) -> Rules {
     }
 }
 
-/// All outcomes of the real engine.
+/// All outcomes of the real engine. A program with too many schedules is tried again with fewer.
 pub fn explore(program: &Program, mode: Mode, options: &Options) -> Result<Exploration, ExploreError> {
+    match explore_once(program, mode, options) {
+        Err(ExploreError::TooLarge(_)) if !options.reduce => explore_once(program, mode, &options.reduced()),
+        done => done,
+    }
+}
+
+fn explore_once(program: &Program, mode: Mode, options: &Options) -> Result<Exploration, ExploreError> {
     let plan = Plan::new(program, mode);
     let start = State {
         pool: Pool::new(rules(mode, program.source.set, options.omit)),
@@ -132,6 +156,7 @@ pub fn explore(program: &Program, mode: Mode, options: &Options) -> Result<Explo
     let mut walk = Walk { plan: &plan, options, seen: HashSet::new(), path: Vec::new(), found: Exploration::default() };
     walk.enter(start)?;
     walk.found.states = walk.seen.len();
+    walk.found.reduced = options.reduce;
     Ok(walk.found)
 }
 
@@ -143,6 +168,8 @@ struct Plan<'a> {
     /// Per transaction: what the pool is told to wait for, and what is held back here.
     told: Vec<[Option<Horizon>; 2]>,
     held: Vec<Vec<Actor>>,
+    /// Per granule: only one transaction or step touches it.
+    private: Vec<bool>,
 }
 
 impl<'a> Plan<'a> {
@@ -166,7 +193,11 @@ impl<'a> Plan<'a> {
             told.push(horizons);
             held.push(rest);
         }
-        Plan { program, mode, streams, told, held }
+        let mut users = vec![0; program.granules.len()];
+        program.transactions.iter().flat_map(|t| &t.cells).for_each(|c| users[c.granule] += 1);
+        program.cpus.iter().flatten().for_each(|step| users[step.granule] += 1);
+        let private = users.into_iter().map(|n| n == 1).collect();
+        Plan { program, mode, streams, told, held, private }
     }
 
     fn key(&self, t: &Transaction) -> KeyOrder {
@@ -234,21 +265,30 @@ impl State {
 
     /// What tells this state from others. What the pool offers is part of it: two states are only the same if the engine
     /// treats them so.
-    fn fingerprint(&self, enabled: &[Choice]) -> Box<[u64]> {
-        let applied = self.applied.iter().map(|p| u64::from(*p));
-        let steps = self.steps.iter().map(|s| *s as u64);
-        let offers = enabled.iter().map(|c| c.txn.0 << 16 | u64::from(c.part));
-        let fixed = [self.ids.len() as u64].into_iter().chain(applied).chain(steps);
+    fn fingerprint(&self, enabled: &[Choice]) -> Box<[u8]> {
+        let mut bytes = Vec::with_capacity(96);
+        // Seven bits a byte: most numbers here are small.
+        let mut push = |mut number: u64| {
+            while number >= 0x80 {
+                bytes.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            bytes.push(number as u8);
+        };
+        push(self.ids.len() as u64);
+        self.applied.iter().for_each(|parts| push(u64::from(*parts)));
+        self.steps.iter().for_each(|s| push(*s as u64));
         let Machine { memory, registers, held } = &self.machine;
-        let values = memory.iter().chain(registers).chain(held).copied();
-        fixed.chain(values).chain(offers).collect()
+        memory.iter().chain(registers).chain(held).for_each(|value| push(*value));
+        enabled.iter().for_each(|c| push(c.txn.0 << 6 | u64::from(c.part)));
+        bytes.into()
     }
 }
 
 struct Walk<'a> {
     plan: &'a Plan<'a>,
     options: &'a Options,
-    seen: HashSet<Box<[u64]>>,
+    seen: HashSet<Box<[u8]>>,
     path: Vec<Move>,
     found: Exploration,
 }
@@ -258,7 +298,7 @@ impl Walk<'_> {
         let program = self.plan.program;
         let all = program.transactions.len();
         while !self.options.interleave && state.ids.len() < all {
-            self.path.push(Move::Issue(state.ids.len()));
+            self.path.push(Move::Issue(state.ids.len() as u8));
             issue(self.plan, &mut state)?;
         }
         let enabled = state.pool.enabled();
@@ -268,42 +308,62 @@ impl Walk<'_> {
         if self.seen.len() > self.options.max_states {
             return Err(ExploreError::TooLarge(self.options.max_states));
         }
+        let mut moves = Vec::new();
         if state.ids.len() < all {
-            let mut next = state.clone();
-            issue(self.plan, &mut next)?;
-            self.go(Move::Issue(state.ids.len()), next)?;
+            moves.push((Move::Issue(state.ids.len() as u8), false));
         }
         for choice in &enabled {
             let Some(i) = state.ids.iter().position(|id| *id == choice.txn) else {
                 return Err(ExploreError::Engine(format!("it offers {choice:?}, which nobody issued")));
             };
             if self.plan.held[i].iter().all(|a| state.done(*a)) {
-                let mut next = state.clone();
-                apply(self.plan, &mut next, i, *choice)?;
-                self.go(Move::Apply(i, choice.part), next)?;
+                let cell = program.transactions[i].cells.get(usize::from(choice.part));
+                let private = cell.is_some_and(|c| self.plan.private[c.granule]);
+                moves.push((Move::Apply(i as u8, choice.part as u8), private));
             }
         }
         for cpu in 0..program.cpus.len() {
             if let Some(step) = state.step(program, cpu) {
-                let mut next = state.clone();
-                take(&mut next.machine, &step);
-                next.steps[cpu] += 1;
-                self.go(Move::Step(cpu, state.steps[cpu]), next)?;
+                moves.push((Move::Step(cpu as u8, state.steps[cpu] as u8), self.plan.private[step.granule]));
             }
+        }
+        if let Some(alone) = moves.iter().copied().find(|(_, private)| self.options.reduce && *private) {
+            moves = vec![alone];
+        }
+        for (by, _) in &moves {
+            let mut next = state.clone();
+            self.perform(*by, &mut next)?;
+            let depth = self.path.len();
+            self.path.push(*by);
+            self.enter(next)?;
+            self.path.truncate(depth);
         }
         let finished = state.steps.iter().zip(&program.cpus).all(|(taken, steps)| *taken == steps.len());
         if finished && state.ids.len() == all && state.pool.is_empty() {
             let outcome: Outcome = state.machine.registers.iter().chain(&state.machine.memory).copied().collect();
             self.found.outcomes.entry(outcome).or_insert_with(|| self.path.clone());
+            if self.found.outcomes.len() > limits::OUTCOMES {
+                return Err(ExploreError::Outcomes(limits::OUTCOMES));
+            }
         }
         Ok(())
     }
 
-    fn go(&mut self, by: Move, next: State) -> Result<(), ExploreError> {
-        let depth = self.path.len();
-        self.path.push(by);
-        self.enter(next)?;
-        self.path.truncate(depth);
+    fn perform(&self, by: Move, state: &mut State) -> Result<(), ExploreError> {
+        match by {
+            Move::Issue(_) => issue(self.plan, state)?,
+            Move::Apply(i, part) => {
+                let i = usize::from(i);
+                apply(self.plan, state, i, Choice { txn: state.ids[i], part: part.into() })?;
+            }
+            Move::Step(cpu, _) => {
+                let cpu = usize::from(cpu);
+                if let Some(step) = state.step(self.plan.program, cpu) {
+                    take(&mut state.machine, &step);
+                    state.steps[cpu] += 1;
+                }
+            }
+        }
         Ok(())
     }
 }

@@ -31,6 +31,8 @@ pub mod limits {
     pub const NAME: usize = 64;
     /// Bytes of a title or of the name of a program.
     pub const TITLE: usize = 256;
+    /// Different outcomes in one mode.
+    pub const OUTCOMES: usize = 50_000;
     /// Largest value. Sums of all of them fit into a register.
     pub const VALUE: u64 = u32::MAX as u64;
 }
@@ -109,11 +111,11 @@ pub enum Attribute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fence {
-    /// Behind earlier writes, reads and atomics of the queue, as they are seen locally.
+    /// Behind everything earlier of the queue, as it is seen locally.
     Local,
     /// Behind earlier reads and atomics of the queue.
     Read,
-    /// Behind earlier writes, reads and atomics of the queue, as far as acknowledgements tell.
+    /// Behind everything earlier of the queue, as far as acknowledgements tell.
     Strong,
 }
 

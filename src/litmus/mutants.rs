@@ -70,7 +70,7 @@ mod tests {
         let effort = Effort::default();
         let jury = Jury::new(&programs, &effort).unwrap();
         let mut unnoticed = Vec::new();
-        for rule in Rule::ALL {
+        for rule in Rule::ALL.iter().copied() {
             match jury.killers(rule, &effort).next() {
                 None => unnoticed.push(rule),
                 Some(killer) => {

@@ -21,12 +21,15 @@ use std::collections::BTreeSet;
 /// Steps of the search before a program counts as too large. About a minute of work in a build without optimisation.
 pub const DEFAULT_STEPS: u64 = 20_000_000;
 
-/// The program has too many executions.
+/// The program is too large for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the model gave up after {steps} steps: the program has too many executions")]
-pub struct TooLarge {
-    /// How many steps were taken.
-    pub steps: u64,
+pub enum TooLarge {
+    /// There are too many candidate executions.
+    #[error("the model gave up after {0} steps: the program has too many executions")]
+    Steps(u64),
+    /// There are too many outcomes.
+    #[error("the program has more than {0} outcomes")]
+    Outcomes(usize),
 }
 
 /// All outcomes that the contract allows.
@@ -75,15 +78,15 @@ fn device(earlier: &Transaction, later: &Transaction, mode: Mode, knobs: Knobs) 
     let queue = earlier.queue == later.queue;
     let chain = earlier.chain.is_some() && earlier.chain == later.chain;
     let data = matches!(earlier.kind, Kind::Write | Kind::Read | Kind::Atomic);
-    // A fence is of a work request, and so is what it waits for. Entries are ordered behind all of these anyway.
+    // A fence is of a work request of the queue. Events and interrupts are those of an event queue.
+    let event = |t: &Transaction| matches!(t.kind, Kind::Eqe | Kind::Msi);
     let fenced = match later.fence {
         None => false,
-        Some(Fence::Local) => data,
+        Some(Fence::Local) => true,
         Some(Fence::Read) if knobs.fence2 == Fence2::Ibta => matches!(earlier.kind, Kind::Read | Kind::Atomic),
-        Some(Fence::Strong | Fence::Read) => data && (knobs.ack == Ack::Visible || earlier.kind != Kind::Write),
+        Some(Fence::Strong | Fence::Read) => knobs.ack == Ack::Visible || earlier.kind != Kind::Write,
     };
-    let request = matches!(later.kind, Kind::Write | Kind::Read | Kind::Atomic | Kind::Control);
-    if queue && fenced && request {
+    if queue && fenced && !event(earlier) && !event(later) {
         return true;
     }
     match (later.kind, earlier.kind) {
@@ -279,7 +282,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn step(&mut self) -> Result<(), TooLarge> {
         self.steps += 1;
-        if self.steps > self.max_steps { Err(TooLarge { steps: self.max_steps }) } else { Ok(()) }
+        if self.steps > self.max_steps { Err(TooLarge::Steps(self.max_steps)) } else { Ok(()) }
     }
 
     /// Chooses co and rf of granule `g`, then of those behind it.
@@ -288,6 +291,9 @@ impl Search<'_> {
         if g == self.program.granules.len() {
             let outcome = self.outcome(order);
             self.found.insert(outcome);
+            if self.found.len() > limits::OUTCOMES {
+                return Err(TooLarge::Outcomes(limits::OUTCOMES));
+            }
             return Ok(());
         }
         self.coherence(g, &mut Vec::new(), order)
