@@ -224,7 +224,10 @@ fn resize(ctx: &mut Ctx<'_>, input: &ModifyCqIn<&[u8]>) -> Reply {
     };
     let cq = ctx.hca.objects.get_mut::<CompletionQueue>(ctx.uid, cqn)?;
     cq.may_resize(cqn, &ring, ctx.bus).map_err(failure)?;
-    let deps = cq.deps(ring_umem);
+    let mut deps = cq.deps(ring_umem);
+    let held = ctx.hca.objects.entry::<CompletionQueue>(ctx.uid, cqn)?.deps();
+    // Its page may have gone.
+    deps.retain(|dep| dep.kind != Kind::Uar || held.contains(dep));
     let extra = ring.extra();
     ctx.hca.objects.recharge::<CompletionQueue>(ctx.uid, cqn, extra)?;
     ctx.hca.objects.depend::<CompletionQueue>(ctx.uid, cqn, &deps)?;

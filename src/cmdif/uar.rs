@@ -20,6 +20,6 @@ fn alloc_uar(ctx: &mut Ctx<'_>, _input: &[u8]) -> Reply {
 
 fn dealloc_uar(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let uar = DeallocUarIn::new(input)?.uar();
-    ctx.hca.objects.destroy::<Uar>(ctx.uid, uar)?;
+    ctx.hca.objects.destroy_uar(ctx.uid, uar)?;
     done()
 }

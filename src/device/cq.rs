@@ -463,7 +463,9 @@ impl Hca {
 
     /// Asks for an event as the arm word says. Returns whether the queue takes doorbells from `uar`.
     pub fn arm_cq(&mut self, uar: u32, cqn: u32, word: u32, now: u64) -> bool {
-        let Some(entry) = self.objects.cqs.get_mut(cqn).filter(|entry| entry.object.uar() == uar) else {
+        // A page of this number may have been freed and allocated anew; then it is not the queue's any more.
+        let page = ObjRef { kind: Kind::Uar, id: uar };
+        let Some(entry) = self.objects.cqs.get_mut(cqn).filter(|entry| entry.deps().contains(&page)) else {
             return false;
         };
         entry.object.seen = Some(word);

@@ -257,6 +257,25 @@ impl Objects {
         Ok(entry.object)
     }
 
+    /// Destroys the UAR page `id`. Completion queues do not hold it: they stay, without doorbells. The driver frees the
+    /// page of a user's object without a look at who uses it, ignores the status and does not try again, so that a refusal
+    /// would leave the page behind (kernel `mlx5_ib main.c:mlx5_ib_mmap_free`).
+    pub fn destroy_uar(&mut self, uid: u16, id: u32) -> Result<(), CmdError> {
+        let page = self.entry::<Uar>(uid, id)?;
+        let queues: Vec<ObjRef> = page.object.users.iter().filter(|user| user.kind == Kind::Cq).copied().collect();
+        if page.refs as usize == queues.len() {
+            let dep = ObjRef { kind: Kind::Uar, id };
+            for queue in queues {
+                if let Some(entry) = self.cqs.get_mut(queue.id) {
+                    entry.deps.retain(|other| *other != dep);
+                }
+                self.leave_uars(queue, &[dep]);
+                self.release(&[dep]);
+            }
+        }
+        self.destroy::<Uar>(uid, id).map(|_| ())
+    }
+
     /// Replaces what the object `id` depends on, as a modify command does. On error nothing has changed.
     pub fn depend<T: Object>(&mut self, uid: u16, id: u32, deps: &[ObjRef]) -> Result<(), CmdError> {
         self.entry::<T>(uid, id)?;

@@ -8,14 +8,14 @@ import sys
 
 from harness import LogIsQuiet, check, main, read, run, wait, write
 
-VENDOR, DEVICE = "0x15b3", "0x2101"
+VENDOR, DEVICES = "0x15b3", ("0x2101", "0x1021")
 DRIVER = "/sys/bus/pci/drivers/mlx5_core"
 
 
 def function():
     """The PCI address of the device."""
     for path in glob.glob("/sys/bus/pci/devices/*"):
-        if read(path + "/vendor") == VENDOR and read(path + "/device") == DEVICE:
+        if read(path + "/vendor") == VENDOR and read(path + "/device") in DEVICES:
             return os.path.basename(path)
     raise AssertionError("no such PCI function")
 

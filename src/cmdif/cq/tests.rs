@@ -163,6 +163,38 @@ fn features_follow_the_capabilities() {
     refused(modify(&mut rig, cqn, 4, |_| {}), Status::BAD_PARAM_ERR, syn::FIELD_NOT_CAPABLE);
 }
 
+/// The user's library may close its objects in this order, and the driver frees the page regardless.
+#[test]
+fn a_page_goes_from_under_completion_queues_which_stay_without_doorbells() {
+    let mut rig = QueueRig::new();
+    let uar = number(&rig.ok(&Rig::input(0x802, 0, 16), 16));
+    let (mut input, ..) = rig.create_cq_in(3);
+    input.cq_context_mut().set_uar_page(uar);
+    let cqn = number(&rig.ok(input.as_bytes(), 16));
+    let mut dealloc_uar = Rig::input(0x803, 0, 16);
+    dealloc_uar[8..12].copy_from_slice(&uar.to_be_bytes());
+    assert!(rig.function.hca_mut().arm_cq(uar, cqn, 0, 0));
+    rig.ok(&dealloc_uar, 16);
+    rig.function.hca().audit().expect("references agree");
+    assert!(!rig.function.hca_mut().arm_cq(uar, cqn, 0, 0));
+
+    // The next page of this number belongs to somebody else.
+    let again = (0..5000).any(|_| {
+        let next = number(&rig.ok(&Rig::input(0x802, 0, 16), 16));
+        dealloc_uar[8..12].copy_from_slice(&next.to_be_bytes());
+        if next != uar {
+            rig.ok(&dealloc_uar, 16);
+        }
+        next == uar
+    });
+    assert!(again, "numbers go around");
+    assert!(!rig.function.hca_mut().arm_cq(uar, cqn, 0, 0));
+    assert_eq!(modify(&mut rig, cqn, 1, |c| c.set_cq_period(1)).status(), 0);
+    assert_eq!(destroy(&mut rig, cqn).status(), 0);
+    rig.ok(&dealloc_uar, 16);
+    rig.function.hca().audit().expect("references agree");
+}
+
 #[test]
 fn an_event_queue_or_uar_in_use_is_not_destroyed() {
     let mut rig = QueueRig::new();
