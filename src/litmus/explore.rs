@@ -186,7 +186,11 @@ impl<'a> Plan<'a> {
             let mut horizons = [None; 2];
             let mut rest = t.after.clone();
             for horizon in &mut horizons {
-                let Some((covered, h)) = rest.iter().find_map(|a| exact_horizon(*a, i, &streams, &rest)) else { break };
+                let Some((covered, h)) =
+                    rest.iter().find_map(|a| exact_horizon(*a, i, &program.transactions, &streams, &rest))
+                else {
+                    break;
+                };
                 *horizon = Some(h);
                 rest.retain(|a| !covered.contains(a));
             }
@@ -215,13 +219,24 @@ impl<'a> Plan<'a> {
 
 /// If `wanted` and others of `after` are together all that a stream has issued up to `wanted`: these, and the horizon
 /// that says so. Only what was issued before transaction `user` has a horizon that it can carry.
-fn exact_horizon(wanted: Actor, user: usize, streams: &[Stream], after: &[Actor]) -> Option<(Vec<Actor>, Horizon)> {
+fn exact_horizon(
+    wanted: Actor,
+    user: usize,
+    transactions: &[Transaction],
+    streams: &[Stream],
+    after: &[Actor],
+) -> Option<(Vec<Actor>, Horizon)> {
     let Actor::Transaction(last) = wanted else { return None };
     if last >= user {
         return None;
     }
     let stream = streams[last];
-    let covered: Vec<Actor> = (0..=last).filter(|i| streams[*i] == stream).map(Actor::Transaction).collect();
+    // Control reads are numbered apart: no horizon covers them.
+    if transactions[last].kind == Kind::Control {
+        return None;
+    }
+    let counts = |i: &usize| streams[*i] == stream && transactions[*i].kind != Kind::Control;
+    let covered: Vec<Actor> = (0..=last).filter(counts).map(Actor::Transaction).collect();
     if !covered.iter().all(|a| after.contains(a)) {
         return None;
     }
