@@ -7,7 +7,7 @@ use super::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use super::packet::{Address, Head, Packet, Payload, SHORT};
 use super::receive::NoEntry;
 use super::state::{Failure, Settings};
-use super::{PART_COST, Portion};
+use super::{BYTES_PER_PORTION, PART_COST, Portion};
 use crate::device::hca::Hca;
 use crate::device::qp::{Service, State};
 use crate::dma::StoreClass;
@@ -123,18 +123,7 @@ impl Portion<'_> {
     pub(super) fn receive_datagram(&mut self, packet: &Packet) {
         let head = &packet.head;
         match head.dest {
-            MULTICAST_QPN => {
-                let mut from = 0;
-                // One member after the other: what a member does cannot change the list that is walked.
-                while let Some(qpn) = self.hca.multicast.next_member(&head.address.dest, from) {
-                    from = qpn + 1;
-                    let own =
-                        qpn == head.source && self.qp(qpn).is_some_and(|qp| qp.flow.settings.block_multicast_loopback);
-                    if !own {
-                        self.put_datagram(qpn, packet);
-                    }
-                }
-            }
+            MULTICAST_QPN => self.spread(packet, 0),
             _ if !self.hca.owns_gid(&head.address.dest) => {}
             GSI_QPN => {
                 if let Some(qpn) = self.hca.rdma.general {
@@ -142,6 +131,37 @@ impl Portion<'_> {
                 }
             }
             qpn => self.put_datagram(qpn, packet),
+        }
+    }
+
+    /// Gives a datagram to the members of its group from number `from` on, as many as the portion of work has room for:
+    /// for the others it is kept.
+    fn spread(&mut self, packet: &Packet, mut from: u32) {
+        let head = &packet.head;
+        // One member after the other: what a member does cannot change the list that is walked.
+        while let Some(qpn) = self.hca.multicast.next_member(&head.address.dest, from) {
+            if self.spent >= BYTES_PER_PORTION || !self.hca.rdma.spreading.is_empty() {
+                // What cannot be read now reaches nobody else.
+                if let Some(packet) = self.hold(packet) {
+                    self.hca.rdma.spreading.push_back((packet, from));
+                }
+                return;
+            }
+            from = qpn + 1;
+            let own = qpn == head.source && self.qp(qpn).is_some_and(|qp| qp.flow.settings.block_multicast_loopback);
+            if !own {
+                self.put_datagram(qpn, packet);
+            }
+        }
+    }
+
+    /// Goes on with the datagrams that have not reached all members of their groups yet.
+    pub(super) fn go_on_spreading(&mut self) {
+        while self.spent < BYTES_PER_PORTION {
+            let Some((packet, from)) = self.hca.rdma.spreading.pop_front() else { return };
+            let behind = std::mem::take(&mut self.hca.rdma.spreading);
+            self.spread(&packet, from);
+            self.hca.rdma.spreading.extend(behind);
         }
     }
 

@@ -227,6 +227,9 @@ impl Portion<'_> {
     /// Receives late packets whose time has come.
     pub(super) fn late_arrivals(&mut self) {
         for _ in 0..ARRIVALS_PER_PORTION {
+            if !self.hca.rdma.spreading.is_empty() {
+                return;
+            }
             let Some(packet) = self.hca.rdma.delayed.pop(self.now) else { return };
             if self.hca.vport_is_up() {
                 self.arrive(&packet);

@@ -7,7 +7,8 @@ use crate::device::function::ResetKind;
 use crate::dma::Iova;
 use crate::prm::cqe::{Cqe, ErrCqe};
 use crate::prm::values::{AtomicMode, CqeOpcode, CqeSyndrome, QpMtu, QpType, WqeOpcode};
-use crate::prm::wqe::UmrCtrlSeg;
+use crate::prm::wqe::{Av, UmrCtrlSeg};
+use crate::testing::Rig;
 use crate::testing::queues::{QueueRig, number};
 use crate::testing::rdma::{Link, Qp, RdmaRig, data, inline, remote};
 
@@ -97,6 +98,85 @@ fn a_target_in_very_many_parts_costs_as_much_as_a_source() {
         let least = LEN as usize * super::PART_COST / super::BYTES_PER_PORTION / 4;
         assert!(portions > least, "{opcode}: {LEN} parts in {portions} portions");
     }
+}
+
+/// Members of a group with receive lists of single bytes, and a datagram of 4096 bytes to all of them.
+fn spread(rig: &mut RdmaRig, from: u64, members: usize) -> (Qp, Vec<(Qp, u64)>) {
+    const LEN: u32 = 4096 + 40;
+    let key = rig.key;
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[15]) = (0xff, 0x0e, 1);
+    let link = Link { mtu: QpMtu::MTU_4K, ..Link::default() };
+    let mut sender = rig.qp(QpType::UD);
+    rig.connect(sender.qpn, 0, link);
+    let members: Vec<_> = (0..members)
+        .map(|_| {
+            let mut qp = rig.qp(QpType::UD);
+            rig.connect(qp.qpn, 0, link);
+            let mut attach = Rig::input(0x806, 0, 32);
+            attach[8..12].copy_from_slice(&qp.qpn.to_be_bytes());
+            attach[16..].copy_from_slice(&gid);
+            rig.ok(&attach, 16);
+            let to = rig.memory(LEN.into());
+            let parts = in_single_bytes(rig, key, to, LEN);
+            rig.post_receive(&mut qp, &data(LEN, parts, 0));
+            (qp, to)
+        })
+        .collect();
+    let mut av = Av::zeroed();
+    av.set_qkey(0x1111_1111);
+    av.set_extended(1);
+    av.set_dqp_dct(0xff_ffff);
+    av.as_bytes_mut()[0x14..0x1a].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    av.as_bytes_mut()[0x20..].copy_from_slice(&gid);
+    rig.post_send(&mut sender, WqeOpcode::SEND, &[av.as_bytes().to_vec(), data(4096, key, from)].concat(), |_| {});
+    rig.ring_send(&sender);
+    (sender, members)
+}
+
+#[test]
+fn a_datagram_to_many_takes_many_portions_and_reaches_each_once() {
+    const MEMBERS: usize = 12;
+    let mut rig = RdmaRig::new();
+    let from = rig.memory(4096);
+    let sent = rig.pattern(from, 4096, 3);
+    let (mut sender, members) = spread(&mut rig, from, MEMBERS);
+    rig.function.work();
+    // The memory that it came from is the sender's again.
+    assert_eq!(outcome(&mut rig, &mut sender), Some(Ok(())));
+    rig.write(from, &[0; 4096]);
+    let portions = 1 + portions(&mut rig);
+    assert!((MEMBERS..3 * MEMBERS).contains(&portions), "{MEMBERS} members in {portions} portions");
+    for (mut qp, to) in members {
+        assert_eq!(rig.read(to + 40, 4096), sent);
+        let cqe = rig.poll(&mut qp.cq).expect("it has received");
+        assert_eq!((cqe.opcode(), cqe.byte_cnt()), (u32::from(CqeOpcode::RESP_SEND.0), 4096 + 40));
+        assert!(rig.poll(&mut qp.cq).is_none(), "once");
+    }
+    survives(&mut rig);
+}
+
+#[test]
+fn members_that_go_before_a_datagram_has_reached_them_are_left_out() {
+    let mut rig = RdmaRig::new();
+    let from = rig.memory(4096);
+    rig.pattern(from, 4096, 3);
+    let (_, mut members) = spread(&mut rig, from, 6);
+    rig.function.work();
+    let (last, to) = members.pop().expect("six");
+    // QP destruction needs its memberships gone; the command runs between two portions.
+    let mut gid = [0; 16];
+    (gid[0], gid[1], gid[15]) = (0xff, 0x0e, 1);
+    let mut detach = Rig::input(0x807, 0, 32);
+    detach[8..12].copy_from_slice(&last.qpn.to_be_bytes());
+    detach[16..].copy_from_slice(&gid);
+    rig.ok(&detach, 16);
+    rig.settle();
+    assert_eq!(rig.read(to + 40, 1), [0]);
+    let (mut other, to) = members.pop().expect("five");
+    assert!(rig.poll(&mut other.cq).is_some());
+    assert_ne!(rig.read(to + 40, 16), [0; 16]);
+    survives(&mut rig);
 }
 
 #[test]

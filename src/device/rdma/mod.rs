@@ -72,6 +72,9 @@ pub struct Schedule {
     pub general: Option<u32>,
     /// The frame that is being made.
     frame: Vec<u8>,
+    /// Multicast datagrams with members that have not received them, from a number on: one, unless the wire doubled it,
+    /// for nobody sends and nothing arrives meanwhile.
+    spreading: VecDeque<(Packet, u32)>,
     /// Queue pairs with an acknowledgement that goes out at the end of the present turn.
     acknowledging: Vec<u32>,
     /// What the report says of the traffic.
@@ -79,9 +82,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Whether queue pairs wait for their turn.
+    /// Whether queue pairs wait for their turn, or a datagram for its receivers.
     pub fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.spreading.is_empty()
     }
 
     /// When the first timer goes off, or the first late packet arrives.
@@ -96,6 +99,7 @@ impl Schedule {
         self.timers.clear();
         self.general = None;
         self.delayed = Delayed::default();
+        self.spreading.clear();
         self.acknowledging.clear();
     }
 }
@@ -137,6 +141,10 @@ impl Hca {
             return;
         }
         let mut portion = Portion { hca: self, bus, now, spent: 0, cut: None };
+        portion.go_on_spreading();
+        if !portion.hca.rdma.spreading.is_empty() {
+            return;
+        }
         portion.late_arrivals();
         portion.acknowledge_received();
         portion.expire_timers();
@@ -209,7 +217,7 @@ impl Portion<'_> {
             if in_error {
                 self.spent += TURN_COST;
             }
-            if self.spent >= limit {
+            if self.spent >= limit || !self.hca.rdma.spreading.is_empty() {
                 break true;
             }
         };
