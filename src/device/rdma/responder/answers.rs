@@ -250,7 +250,7 @@ impl Portion<'_> {
             Some(original) => original,
             None => match self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource) {
                 Ok(original) => original,
-                Err(error) => return self.refuse(qpn, psn, Refusal::Access(error)),
+                Err(refusal) => return self.refuse(qpn, psn, refusal),
             },
         };
         if let Some(qp) = self.qp(qpn) {
@@ -263,14 +263,16 @@ impl Portion<'_> {
         self.send_answer(qpn, Operation::AtomicAck, psn, word, original, (Payload::None, 0), Fence::None);
     }
 
-    fn do_atomic(&mut self, qpn: u32, settings: &Settings, resource: &Resource) -> Result<u64, MemoryError> {
+    fn do_atomic(&mut self, qpn: u32, settings: &Settings, resource: &Resource) -> Result<u64, Refusal> {
         let Remote { va, key, len } = resource.remote;
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into());
-        let Some(Part::Piece(piece)) = reach.advance()? else { return Err(MemoryError::Gone) };
+        let Some(Part::Piece(piece)) = reach.advance().map_err(Refusal::Access)? else {
+            return Err(Refusal::Access(MemoryError::Gone));
+        };
         if piece.len != 8 {
             // Eight bytes in two places cannot change as one.
-            return Err(MemoryError::Key(KeyError::PageRights));
+            return Err(Refusal::Access(MemoryError::Key(KeyError::PageRights)));
         }
         let operands = resource.operands;
         let op = match resource.operation {
@@ -290,23 +292,10 @@ impl Portion<'_> {
                 let device = Store::device(StoreClass::AtomicResult, stream);
                 let store = Store { key: piece.order, index: piece.key, wait, ..device };
                 if !self.hca.atomics_big_endian {
-                    return Ok(self.bus.atomic(store, at, op)?);
+                    return self.bus.atomic(store, at, op).map_err(|error| Refusal::Access(error.into()));
                 }
-                // As one step all the same: what is swapped in was made of what was there.
-                const TRIES: usize = 1000;
-                let mut seen = 0;
-                for _ in 0..TRIES {
-                    let swap = op.apply(u64::swap_bytes(seen)).swap_bytes();
-                    let exchange =
-                        AtomicOp::CompareSwap { compare: seen, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
-                    let found = self.bus.atomic(store, at, exchange)?;
-                    if found == seen {
-                        return Ok(found.swap_bytes());
-                    }
-                    seen = found;
-                }
-                // A processor that writes the word without end.
-                Err(MemoryError::Gone)
+                let exchanged = exchange(op, |exchange| self.bus.atomic(store, at, exchange));
+                exchanged.map_err(|error| Refusal::Access(error.into()))?.ok_or(Refusal::Operation(MemoryError::Gone))
             }
             Place::Device(at) => {
                 let mut bytes = [0; 8];
@@ -319,5 +308,45 @@ impl Portion<'_> {
             }
             Place::Nowhere => Ok(0),
         }
+    }
+}
+
+/// Does an operation on a big-endian word, as one step all the same: what is swapped in was made of what was there. Answers
+/// what was there; `None` if a processor writes the word without end.
+fn exchange<E>(op: AtomicOp, mut atomic: impl FnMut(AtomicOp) -> Result<u64, E>) -> Result<Option<u64>, E> {
+    const TRIES: usize = 1000;
+    let mut seen = 0;
+    for _ in 0..TRIES {
+        let swap = op.apply(u64::swap_bytes(seen)).swap_bytes();
+        let found = atomic(AtomicOp::CompareSwap { compare: seen, compare_mask: u64::MAX, swap, swap_mask: u64::MAX })?;
+        if found == seen {
+            return Ok(Some(found.swap_bytes()));
+        }
+        seen = found;
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_on_a_word_that_never_rests_comes_to_an_end() {
+        let add = AtomicOp::FetchAdd { add: 2, boundary: 0 };
+        let mut word = 5u64.to_be();
+        let mut attempts = 0;
+        let mut memory = |op: AtomicOp, disturbed: bool| {
+            attempts += 1;
+            let found = word;
+            word = op.apply(found);
+            if disturbed {
+                word = word.wrapping_add(1);
+            }
+            Ok::<_, ()>(found)
+        };
+        assert_eq!(exchange(add, |op| memory(op, false)), Ok(Some(5)));
+        assert_eq!(exchange(add, |op| memory(op, true)), Ok(None));
+        assert_eq!(attempts, 1002, "the first knows the word at its second attempt");
     }
 }
