@@ -8,11 +8,13 @@
 pub mod fault;
 pub mod keys;
 pub mod layers;
+pub mod order;
 
 use serde::{Deserialize, Serialize};
 
 pub use fault::FaultRule;
 pub use layers::{ConfigError, Sources, load};
+pub use order::OrderConfig;
 
 /// When the ordering policy judges a key. See the PRM capability `mkc_order_write_after_write_ro_only`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! [`super`], so that neither can have a key that the other lacks.
 
 use super::fault::{FaultRule, MAX_RULES};
-use super::{Eui64, FirmwareVersion, KeyKind, MacAddr};
+use super::{Eui64, FirmwareVersion, KeyKind, MacAddr, order};
 use toml::Value;
 
 /// What a key accepts.
@@ -124,6 +124,69 @@ pub static KEYS: &[Key] = &[
         "wire.fault",
         Rule::Faults,
         "packets that are lost, doubled or late: a list of texts ACTION:KEY=VALUE,..., or a table [[wire.fault]] for each",
+    ),
+    key(
+        "order.policy",
+        Rule::Typed(
+            "in-order, random, lifo, tail-first, hold-one, qp-skew, read-early, read-late or pct(DEPTH)",
+            order::policy,
+        ),
+        "in which order memory accesses are performed, among those that the contract allows",
+    ),
+    key("order.seed", int(0, i64::MAX), "what all decisions about order are derived from"),
+    key(
+        "order.profile",
+        Rule::Typed("cx10-unordered, cx10-ro, cx10-worst, pcie-strong, pcie-relaxed or pcie-unordered", order::profile),
+        "the contract: a set of the knobs below",
+    ),
+    key(
+        "order.check",
+        Rule::Bool,
+        "check every access by a second program of the contract; what is found ends with code 3",
+    ),
+    key("order.max_delay", int(0, 20_000), "longest delay of an access in microseconds, from when it may be performed"),
+    key("order.hold", int(0, 20_000), "microseconds that a policy holds what it holds on purpose"),
+    key("order.rate", int(0, 100), "percent of the accesses that a policy may delay"),
+    key("order.max_bytes", int(0, 1 << 30), "bytes that may be pending; beyond that what is due first is performed"),
+    key("order.max_transactions", int(2, 256), "accesses that may be pending"),
+    key(
+        "order.fabric",
+        Rule::Typed("profile, none or pcie", order::fabric),
+        "what keeps order between function and memory",
+    ),
+    key(
+        "order.ro_only",
+        Rule::Typed("profile, 0 or 1", order::ro_only),
+        "no order between writes, whatever their keys ask for",
+    ),
+    key(
+        "order.strict_on_unordered",
+        Rule::Typed("profile, reject, honour-per-qp or downgrade-silently", order::strict_on_unordered),
+        "what strict keys come to then",
+    ),
+    key("order.keys", Rule::Typed("profile, as-given, strong-reads or strong", order::keys), "how far keys are heeded"),
+    key(
+        "order.raw_scope",
+        Rule::Typed("profile, qp, bytes or function", order::raw_scope),
+        "which earlier writes a strong read waits for",
+    ),
+    key(
+        "order.ack",
+        Rule::Typed("profile, visible or receive", order::ack),
+        "what an acknowledgement tells: that data is visible, or that it was received",
+    ),
+    key("order.atomic", Rule::Typed("profile, man, pcie_ro or rmw", order::atomic), "how atomic operations are done"),
+    key("order.fence2", Rule::Typed("profile, ibta or pr1780", order::fence2), "what fence 2 covers"),
+    key(
+        "order.granule",
+        Rule::Typed("profile, 1, 4, 8 or 64", order::granule),
+        "bytes of the smallest piece that becomes visible at once",
+    ),
+    key("order.split", Rule::Typed("profile, mtu, rcb, page or random", order::split), "where payload may be cut"),
+    key(
+        "order.split_path",
+        Rule::Typed("profile, off or an address", order::split_path),
+        "where a second memory domain begins, ordered with nothing in the first",
     ),
     key("pages.boot", int(0, 65536), "firmware pages asked for at boot"),
     key("pages.init", int(0, 262_144), "firmware pages asked for before INIT_HCA"),

@@ -1,6 +1,7 @@
 //! The function that a VMM attaches: dispatch of accesses, bounded work, reset, and the summary of a run.
 
 mod commands;
+mod order;
 
 use self::commands::Commands;
 use super::clock::Clock;
@@ -115,6 +116,8 @@ fn identity(profile: &Profile) -> Identity {
 impl Function {
     /// A function as `profile` describes it, just powered on.
     pub fn new(profile: Profile, clock: Box<dyn Clock>, trace: Trace) -> Function {
+        let mut bus = Bus::new(profile.pci.msix_vectors);
+        bus.reorder(profile.order.engine());
         let version = profile.firmware.version;
         let version = FirmwareVersion { major: version.major, minor: version.minor, sub: version.subminor };
         let mut summary = RunSummary::new();
@@ -129,7 +132,7 @@ impl Function {
             clock,
             config,
             segment: InitSegment::new(version, u32::from(profile.pci.device_id)),
-            bus: Bus::new(profile.pci.msix_vectors),
+            bus,
             hca,
             commands: Commands::default(),
             trace,
@@ -191,6 +194,9 @@ impl Function {
         summary.pages.dropped_by_reset = pages.reset;
         summary.pages.held = pages.lent;
         summary.wire_faults = self.hca.faults.report();
+        if let Some(order) = self.bus.order() {
+            order::note(&mut summary, order);
+        }
         summary.interrupts = self.bus.irq().counters().0;
         summary
     }
@@ -236,6 +242,7 @@ impl Function {
     /// Reads BAR 0. With memory space disabled everything reads all ones.
     pub fn bar_read(&mut self, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
+        self.bus.answer_read();
         if !self.config.memory_enabled() {
             buf.fill(0xff);
         } else if offset < init_segment::SIZE {
@@ -360,6 +367,7 @@ impl Function {
         let mut bytes = 0;
         // One time for all of it: reading the clock takes as long as a small message.
         let now = self.clock.now();
+        self.bus.advance(now);
         let look =
             if self.config.memory_enabled() { self.hca.poll_doorbells(&mut self.bus, now) } else { Look::default() };
         let mut busy = look.rung || self.is_ready() || self.hca.receive.busy();
@@ -391,9 +399,12 @@ impl Function {
         let polling = self.hca.polling.as_ref().and_then(|polling| polling.next_deadline());
         let rdma = self.hca.rdma.next_deadline();
         let flush = self.hca.flushes.next_deadline();
-        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma, flush].into_iter().flatten().min();
+        // What was issued in this turn may be due as well.
+        let due = self.bus.advance(now);
+        let pending = self.bus.next_due();
+        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma, flush, pending].into_iter().flatten().min();
         Progress {
-            more: look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
+            more: due || look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
             busy,
             polls: self.hca.polls(),
             wait: deadline.map(|at| at.saturating_sub(now)),

@@ -5,11 +5,15 @@
 //! guest memory to guest memory takes no detour and allocates nothing; an atomic is one step to the guest's processors
 //! as well (little-endian memory, as mlx5 has it on x86 and arm64). Bus mastering gates everything: with the enable bit clear no access leaves the function (PCI Local Bus 3.0,
 //! command register bit 2).
+//!
+//! Under any other policy accesses are transactions of an ordering engine ([`ordered`]).
+
+pub mod ordered;
 
 use super::irq::Interrupts;
 use super::map::{CopyRefused, DmaError, MemoryMap};
-use super::order::Scope;
-use super::{Horizon, Iova, Load, LoadClass, Store, Stream};
+use super::order::Order;
+use super::{Iova, Load, LoadClass, Store, Stream};
 
 /// Why an access did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +103,8 @@ pub struct Bus {
     irq: Interrupts,
     enabled: bool,
     counters: BusCounters,
+    /// Decides when accesses are performed; without it that is where they are issued.
+    order: Option<Box<Order>>,
 }
 
 impl Bus {
@@ -109,6 +115,7 @@ impl Bus {
             irq: Interrupts::new(vectors),
             enabled: false,
             counters: BusCounters::default(),
+            order: None,
         }
     }
 
@@ -146,8 +153,11 @@ impl Bus {
     }
 
     /// Signals an interrupt that belongs to `stream`. It is no access to guest memory, so bus mastering does not gate it.
-    pub fn signal(&mut self, _stream: Stream, vector: u32) {
-        self.irq.raise(vector);
+    pub fn signal(&mut self, stream: Stream, vector: u32) {
+        match &self.order {
+            None => self.irq.raise(vector),
+            Some(_) => self.signal_ordered(stream, vector),
+        }
     }
 
     /// Access counts so far.
@@ -170,8 +180,11 @@ impl Bus {
 
     /// Fills `buf` from guest memory at `at`.
     pub fn load(&mut self, load: Load, at: Iova, buf: &mut [u8]) -> Result<(), BusError> {
-        let result =
-            if self.enabled { self.map.read(at, buf).map_err(BusError::from) } else { Err(BusError::MasterDisabled) };
+        let result = match (self.enabled, &self.order) {
+            (true, None) => self.map.read(at, buf).map_err(BusError::from),
+            (true, Some(_)) => self.load_ordered(&load, at, buf),
+            (false, _) => Err(BusError::MasterDisabled),
+        };
         match result {
             Ok(()) => self.counters.loads += 1,
             Err(error) => self.fault(error, at, format_args!("load of {:?} by {:?}", load.class, load.stream)),
@@ -181,10 +194,10 @@ impl Bus {
 
     /// Writes `data` to guest memory at `at`.
     pub fn store(&mut self, store: Store, at: Iova, data: &[u8]) -> Result<(), BusError> {
-        let result = if self.enabled {
-            self.map.write_release(at, data).map_err(BusError::from)
-        } else {
-            Err(BusError::MasterDisabled)
+        let result = match (self.enabled, &self.order) {
+            (true, None) => self.map.write_release(at, data).map_err(BusError::from),
+            (true, Some(_)) => self.store_ordered(&store, at, data),
+            (false, _) => Err(BusError::MasterDisabled),
         };
         match result {
             Ok(()) => self.counters.stores += 1,
@@ -196,10 +209,10 @@ impl Bus {
     /// Moves `len` bytes of guest memory from `from` to `to`, as if all were loaded before the first is stored. Both
     /// sides are checked before that; the last byte is written last. Counts as one load and one store.
     pub fn copy(&mut self, load: Load, from: Iova, store: Store, to: Iova, len: u64) -> Result<(), CopyError> {
-        let result = if self.enabled {
-            self.map.copy(from, to, len).map_err(CopyError::from)
-        } else {
-            Err(CopyError::Source(BusError::MasterDisabled))
+        let result = match (self.enabled, &self.order) {
+            (true, None) => self.map.copy(from, to, len).map_err(CopyError::from),
+            (true, Some(_)) => self.copy_ordered(&load, from, &store, to, len),
+            (false, _) => Err(CopyError::Source(BusError::MasterDisabled)),
         };
         match result {
             Ok(()) => {
@@ -220,10 +233,10 @@ impl Bus {
     /// [`DmaError::Misaligned`]), and returns the value before it. Counts as one load and one store.
     pub fn atomic(&mut self, store: Store, at: Iova, op: AtomicOp) -> Result<u64, BusError> {
         let change = |word| op.apply(u64::from_le_bytes(word)).to_le_bytes();
-        let result = if self.enabled {
-            self.map.update_u64(at, change).map(u64::from_le_bytes).map_err(BusError::from)
-        } else {
-            Err(BusError::MasterDisabled)
+        let result = match (self.enabled, &self.order) {
+            (true, None) => self.map.update_u64(at, change).map(u64::from_le_bytes).map_err(BusError::from),
+            (true, Some(_)) => self.atomic_ordered(&store, at, op),
+            (false, _) => Err(BusError::MasterDisabled),
         };
         match result {
             Ok(_) => {
@@ -249,22 +262,6 @@ impl Bus {
         self.load(Load::device(LoadClass::DbRec, stream), at, &mut word)?;
         Ok(u32::from_be_bytes(word))
     }
-
-    /// All that was issued for `stream` so far, for what must come after it.
-    pub fn horizon(&self, _stream: Stream) -> Option<Horizon> {
-        None
-    }
-
-    /// What an acknowledgement of all that was issued for `stream` promises to be visible.
-    pub fn acknowledged(&self, _stream: Stream) -> Option<Horizon> {
-        None
-    }
-
-    /// Performs all that is pending in `scope`.
-    pub fn drain(&mut self, _scope: Scope) {}
-
-    /// Drops all that is pending.
-    pub fn discard(&mut self) {}
 }
 
 #[cfg(test)]

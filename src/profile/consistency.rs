@@ -1,7 +1,7 @@
 //! Checks across keys: combinations that cannot work are errors, surprising ones are warnings.
 
 use super::{CapMode, Profile, caps};
-use crate::config::{PortSpeed, Strict};
+use crate::config::{PortSpeed, Strict, order};
 
 const GENERAL: u16 = 0;
 const DEVICE_MEMORY: u16 = 0xf;
@@ -81,7 +81,7 @@ pub fn check(p: &Profile) -> Result<(), String> {
 
 /// Allowed but surprising combinations.
 pub fn warnings(p: &Profile) -> Vec<String> {
-    let mut list = Vec::new();
+    let mut list = order::warnings(&p.order);
     let strict = p.mkey.strict != Strict::Off;
     let told = p.cap(GENERAL, "mkc_order_write_after_write_ro_only") != 0;
     if strict && !told {

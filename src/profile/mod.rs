@@ -9,7 +9,8 @@ pub mod caps;
 mod consistency;
 
 use crate::config::{
-    ConfigError, Doorbells, FirmwareConfig, MkeyConfig, NetConfig, PagesConfig, PciConfig, Sources, WireConfig,
+    ConfigError, Doorbells, FirmwareConfig, MkeyConfig, NetConfig, OrderConfig, PagesConfig, PciConfig, Sources,
+    WireConfig,
     layers::{self, Entries},
 };
 use caps::AREA;
@@ -43,6 +44,7 @@ struct Sections {
     firmware: FirmwareConfig,
     net: NetConfig,
     wire: WireConfig,
+    order: OrderConfig,
     pages: PagesConfig,
 }
 
@@ -65,6 +67,8 @@ pub struct Profile {
     pub net: NetConfig,
     /// What happens to packets on their way.
     pub wire: WireConfig,
+    /// In which order memory accesses are performed.
+    pub order: OrderConfig,
     /// Firmware pages.
     pub pages: PagesConfig,
     caps: BTreeMap<u16, Areas>,
@@ -122,6 +126,7 @@ impl Profile {
             firmware: sections.firmware,
             net: sections.net,
             wire: sections.wire,
+            order: sections.order,
             pages: sections.pages,
             caps,
             entries,

@@ -267,6 +267,76 @@ pub struct Rdma {
     pub refused: u64,
 }
 
+/// What overtook what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overtaking {
+    /// What came first although it was issued later.
+    pub later: String,
+    /// What it overtook; nothing for the parts of one access.
+    pub earlier: Option<String>,
+    /// Whether both were of one queue.
+    pub same_stream: bool,
+    /// How often.
+    pub count: u64,
+}
+
+/// What the checker of the order found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderCheck {
+    /// Whether all that was looked at is allowed.
+    pub legal: bool,
+    /// Accesses issued, parts performed and drains that it looked at.
+    pub issued: u64,
+    /// Parts performed.
+    pub applied: u64,
+    /// Drains.
+    pub drains: u64,
+    /// What was not allowed.
+    pub violations: u64,
+    /// The first of them, in words.
+    pub described: Vec<String>,
+}
+
+/// In which order memory accesses were performed. Without a policy that reorders there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Order {
+    /// How the order was chosen.
+    pub policy: String,
+    /// The contract: a profile and what differs from it.
+    pub profile: String,
+    /// What all decisions are derived from.
+    pub seed: u64,
+    /// The promise that was broken on purpose.
+    pub illegal: Option<String>,
+    /// All settings by name.
+    pub settings: BTreeMap<String, String>,
+    /// Accesses issued.
+    pub issued: u64,
+    /// Parts performed, by the reason for the time.
+    pub applied: BTreeMap<String, u64>,
+    /// Parts that the policy delayed.
+    pub held: u64,
+    /// Drains.
+    pub drains: u64,
+    /// Accesses that a reset dropped.
+    pub discarded: u64,
+    /// Parts that memory refused when their time came.
+    pub lost: u64,
+    /// Most accesses that were pending at a time.
+    pub most_pending: u64,
+    /// Most bytes that were pending at a time.
+    pub most_bytes: u64,
+    /// Longest time from issue to performance, in microseconds.
+    pub longest_us: u64,
+    /// Overtakings that happened.
+    pub overtaken: Vec<Overtaking>,
+    /// Overtakings that the contract allows and that never happened.
+    pub never: Vec<Overtaking>,
+    /// What the checker found, if it looked on.
+    pub check: Option<OrderCheck>,
+}
+
 /// End-of-run summary of the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -283,6 +353,8 @@ pub struct RunSummary {
     pub firmware: String,
     /// Ordering policy in force.
     pub policy: String,
+    /// What reordering came to, if there was any.
+    pub order: Option<Order>,
     /// Effective configuration (capabilities left out: the trace has them).
     pub config: serde_json::Value,
     /// VMMs that were served.

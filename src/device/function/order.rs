@@ -1,0 +1,75 @@
+//! What the report says of the order of memory accesses.
+
+use crate::dma::order::coverage::Row;
+use crate::dma::order::log::Why;
+use crate::dma::order::{self, Illegal, Settings};
+use crate::trace::RunSummary;
+use crate::trace::report::{Order, OrderCheck, Overtaking};
+
+/// The policy in one line, as every output has it.
+pub(super) fn headline(settings: &Settings) -> String {
+    let Settings { policy, seed, illegal, .. } = settings;
+    let illegal = illegal.map(|mode| format!("ILLEGAL {}, ", mode.name())).unwrap_or_default();
+    format!("{illegal}{policy}, seed {seed}, contract {}", settings.describe_profile())
+}
+
+fn reason(why: Why) -> &'static str {
+    match why {
+        Why::Due => "due",
+        Why::Pressure => "pressure",
+        Why::Needed => "forced",
+        Why::Drained => "drained",
+        Why::AtOnce => "at once",
+        Why::Recorded => "recorded",
+    }
+}
+
+fn overtaking(row: &Row) -> Overtaking {
+    Overtaking {
+        later: row.later.to_owned(),
+        earlier: row.earlier.map(str::to_owned),
+        same_stream: row.same_stream,
+        count: row.count,
+    }
+}
+
+/// Adds what an engine did to a summary. What its checker found is a failure of our own.
+pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
+    let (settings, counters) = (engine.settings(), engine.counters());
+    let rows = engine.coverage().rows(&settings.rules);
+    let (overtaken, never): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.count > 0);
+    let check = engine.verdict().map(|verdict| OrderCheck {
+        legal: verdict.is_legal(),
+        issued: verdict.issued,
+        applied: verdict.applied,
+        drains: verdict.drains,
+        violations: verdict.violations,
+        described: verdict.described.clone(),
+    });
+    if let Some(check) = check.as_ref().filter(|check| !check.legal) {
+        let first = check.described.first().map(String::as_str).unwrap_or_default();
+        let mode = settings.illegal.map(|mode| format!(" (illegal mode {})", mode.name())).unwrap_or_default();
+        summary.internal_failure(format!("order: {} accesses not allowed{mode}; first: {first}", check.violations));
+    }
+    let applied = Why::ALL.iter().zip(counters.applied).filter(|(_, count)| *count > 0);
+    summary.policy = headline(settings);
+    summary.order = Some(Order {
+        policy: settings.policy.to_string(),
+        profile: settings.describe_profile(),
+        seed: settings.seed,
+        illegal: settings.illegal.map(Illegal::name).map(str::to_owned),
+        settings: settings.names().into_iter().map(|(knob, value)| (knob.to_owned(), value)).collect(),
+        issued: counters.issued,
+        applied: applied.map(|(why, count)| (reason(*why).to_owned(), count)).collect(),
+        held: counters.held,
+        drains: counters.drains,
+        discarded: counters.discarded,
+        lost: engine.pool().failures(),
+        most_pending: counters.most_pending,
+        most_bytes: counters.most_bytes,
+        longest_us: counters.oldest,
+        overtaken: overtaken.into_iter().map(overtaking).collect(),
+        never: never.into_iter().map(overtaking).collect(),
+        check,
+    });
+}
