@@ -8,13 +8,18 @@ use super::checker::{Checker, Verdict};
 use super::coverage::Coverage;
 use super::knobs::{Ack, AtomicMode};
 use super::log::{Event, Issued, Why, Writer};
+use super::overtakes::Identity;
 use super::policy::{About, Decider, Illegal, Policy};
 use super::pool::{Arrival, Slots};
+use super::replay::{Only, PATIENCE, Plan, Replay, Turn, name_of};
 use super::rules::Rule;
 use super::settings::Settings;
 use super::split::split;
 use super::{Choice, Horizon, Kind, Memory, NewTxn, Payload, Pool, Range, Refused, Scope, Stream, Tick, TxnId};
 use crate::dma::map::DmaError;
+
+/// The bits of a transaction's note that hold the tick of its issue; the others name the part that may be singled out.
+const NOTE_TICK: u64 = (1 << 48) - 1;
 
 /// Parts that one call of [`Order::advance`] applies at most; the caller then lets others have their turn.
 const PORTION: usize = 512;
@@ -62,6 +67,7 @@ pub struct Order {
     coverage: Coverage,
     checker: Option<Checker>,
     log: Option<Writer>,
+    plan: Option<Plan>,
 }
 
 impl Order {
@@ -79,6 +85,7 @@ impl Order {
             coverage: Coverage::default(),
             checker: settings.check.then(|| Checker::new(&settings)),
             log: None,
+            plan: None,
             settings,
         }
     }
@@ -86,6 +93,19 @@ impl Order {
     /// Keeps a log from now on.
     pub fn keep_log(&mut self, log: Writer) {
         self.log = Some(log);
+    }
+
+    /// Follows an order that is given instead of the policy's. Before the first transaction.
+    pub fn follow(&mut self, plan: Plan) {
+        self.plan = Some(plan);
+    }
+
+    /// The replay that is followed.
+    pub fn replay(&self) -> Option<&Replay> {
+        match &self.plan {
+            Some(Plan::Replay(replay)) => Some(replay),
+            _ => None,
+        }
     }
 
     /// Writes what the log has buffered.
@@ -138,7 +158,31 @@ impl Order {
     /// When the next part is to be applied; nothing is if nothing is pending.
     pub fn next_due(&mut self) -> Option<Tick> {
         self.skip_applied();
-        self.due.peek().map(|Reverse(due)| due.tick)
+        let deadline = self.due.peek().map(|Reverse(due)| due.tick);
+        let given = match &self.plan {
+            Some(Plan::Replay(replay)) => replay.due(&self.pool, |choice| self.issued_at(choice)).map(|(tick, _)| tick),
+            Some(Plan::Only(only)) => self.next_turn(only),
+            None => None,
+        };
+        deadline.into_iter().chain(given).min()
+    }
+
+    fn next_turn(&self, only: &Only) -> Option<Tick> {
+        let turns = self.pool.enabled().into_iter().map(|choice| self.turn(only, choice));
+        let ticks = turns.filter_map(|turn| match turn {
+            Turn::Now => Some(self.now),
+            Turn::Later(tick) => Some(tick),
+            Turn::Behind => None,
+        });
+        ticks.min()
+    }
+
+    fn turn(&self, only: &Only, choice: Choice) -> Turn {
+        only.judge(&self.pool, choice, self.issued_at(choice), self.now)
+    }
+
+    fn issued_at(&self, choice: Choice) -> Tick {
+        self.pool.get(choice.txn).map_or(self.now, |view| view.note() & NOTE_TICK)
     }
 
     fn skip_applied(&mut self) {
@@ -181,6 +225,7 @@ impl Order {
     /// Reads at once what the device needs now, after what the rules want to see before it.
     pub fn read_now(&mut self, txn: &NewTxn<'_>, memory: &mut dyn Memory, out: &mut [u8]) -> Result<(), DmaError> {
         let arrival = self.arrive(txn);
+        self.give_way(&arrival, memory);
         self.force(arrival.waits, memory);
         let mut result = Ok(());
         let mut rest = out;
@@ -203,6 +248,7 @@ impl Order {
             return self.read_half_now(txn, memory);
         }
         let arrival = self.arrive(txn);
+        self.give_way(&arrival, memory);
         self.force(arrival.waits, memory);
         let old = memory.update_u64(range.at, op);
         self.performed(txn, &arrival, 1);
@@ -229,6 +275,9 @@ impl Order {
     pub fn advance(&mut self, now: Tick, memory: &mut dyn Memory) -> bool {
         self.set_now(now);
         for _ in 0..PORTION {
+            if self.apply_given(memory) {
+                continue;
+            }
             match self.due.peek() {
                 Some(Reverse(due)) if due.tick <= self.now => {
                     let choice = due.choice;
@@ -259,6 +308,70 @@ impl Order {
         self.counters.discarded += self.pool.discard() as u64;
         self.due.clear();
         self.tell(&Event::Discard { tick: self.now });
+    }
+
+    /// Applies the next part of a given order, if it has one whose time has come.
+    fn apply_given(&mut self, memory: &mut dyn Memory) -> bool {
+        let choice = match &self.plan {
+            None => None,
+            Some(Plan::Replay(replay)) => {
+                let due = replay.due(&self.pool, |choice| self.issued_at(choice));
+                due.filter(|(tick, _)| *tick <= self.now).map(|(_, choice)| choice)
+            }
+            Some(Plan::Only(only)) => {
+                let mut enabled = self.pool.enabled().into_iter();
+                enabled.find(|choice| self.turn(only, *choice) == Turn::Now)
+            }
+        };
+        if let Some(choice) = choice {
+            self.apply(choice, Why::Recorded, memory);
+        }
+        choice.is_some()
+    }
+
+    /// Something is applied now whatever the order that is given says; what comes before it there goes first.
+    fn catch_up(&mut self, part: Identity, memory: &mut dyn Memory) {
+        for _ in 0..super::MAX_TRANSACTIONS {
+            let Some(Plan::Replay(replay)) = &self.plan else { return };
+            let Some(choice) = replay.before(&self.pool, part) else { return };
+            self.apply(choice, Why::Recorded, memory);
+        }
+    }
+
+    /// What is performed at once: what comes before it in the order that is given goes first.
+    fn give_way(&mut self, arrival: &Arrival, memory: &mut dyn Memory) {
+        let access = &arrival.access;
+        let control = access.kind == Kind::Control;
+        let part = Identity { stream: access.stream, control, seq: access.seq, part: 0 };
+        match &self.plan {
+            None => {}
+            Some(Plan::Replay(_)) => self.catch_up(part, memory),
+            Some(Plan::Only(_)) => {
+                for id in self.not_to_be_overtaken(&[part], arrival.id) {
+                    self.finish(id, Why::Needed, memory);
+                }
+            }
+        }
+    }
+
+    /// What was issued before a transaction whose parts are applied now, and may not be overtaken by them or by what then
+    /// goes first itself.
+    fn not_to_be_overtaken(&self, parts: &[Identity], before: TxnId) -> Vec<TxnId> {
+        let Some(Plan::Only(only)) = &self.plan else { return Vec::new() };
+        let mut ahead = parts.to_vec();
+        let mut first = Vec::new();
+        let older: Vec<_> = self.pool.older(before).collect();
+        for view in older.into_iter().rev() {
+            let open = (0..view.parts()).filter(|part| !view.is_applied(*part));
+            let names: Vec<Identity> =
+                open.filter_map(|part| name_of(&self.pool, Choice { txn: view.id(), part })).collect();
+            if ahead.iter().any(|later| names.iter().any(|earlier| !only.allows(*later, *earlier))) {
+                ahead.extend(names);
+                first.push(view.id());
+            }
+        }
+        first.reverse();
+        first
     }
 
     fn tell(&mut self, event: &Event<'_>) {
@@ -300,7 +413,7 @@ impl Order {
         let result = self.pool.issue(&cut);
         if let Ok(id) = result {
             self.counters.issued += 1;
-            self.pool.set_note(id, u64::from(victim) << 48 | self.now);
+            self.pool.set_note(id, u64::from(victim) << 48 | (self.now & NOTE_TICK));
             if self.told() {
                 self.tell_issue(id, seq, &cut);
             }
@@ -326,6 +439,8 @@ impl Order {
     fn performed(&mut self, txn: &NewTxn<'_>, arrival: &Arrival, steps: u16) {
         self.counters.applied[Why::AtOnce as usize] += 1;
         self.coverage.record(&arrival.access, self.pool.pending().map(|view| *view.access()));
+        let (stream, control) = (txn.stream, txn.kind == Kind::Control);
+        self.follow_up(Identity { stream, control, seq: arrival.access.seq, part: 0 });
         if self.told() {
             let placed = self.place(txn);
             let issued = issued(self.now, arrival.id, arrival.access.seq, None, steps, &placed);
@@ -349,15 +464,21 @@ impl Order {
                 parts: view.parts(),
                 victim: (view.note() >> 48) as u16,
             };
-            let (tick, priority) = self.decider.decide(&about, self.now);
+            let (tick, priority) = match &self.plan {
+                None => self.decider.decide(&about, self.now),
+                // The last moment; before it, the order that is given decides.
+                Some(_) => (self.now.saturating_add(PATIENCE), choice.txn.0),
+            };
             self.counters.held += u64::from(tick > self.now);
             self.due.push(Reverse(Due { tick, priority, choice }));
         }
     }
 
-    /// Under the in-order policy nothing stays pending.
+    /// Under the in-order policy nothing stays pending, and with a given order nothing whose turn it is.
     fn settle(&mut self, memory: &mut dyn Memory) {
-        if self.settings.policy == Policy::InOrder && self.settings.illegal.is_none() {
+        if self.plan.is_some() {
+            while self.apply_given(memory) {}
+        } else if self.settings.policy == Policy::InOrder && self.settings.illegal.is_none() {
             for id in self.pool.closure(Scope::All) {
                 self.finish(id, Why::Due, memory);
             }
@@ -372,8 +493,25 @@ impl Order {
             && (self.pool.len() + transactions > most || self.pool.bytes() + bytes > u64::from(limits.max_bytes))
         {
             self.skip_applied();
-            let Some(Reverse(due)) = self.due.pop() else { return };
-            self.apply(due.choice, Why::Pressure, memory);
+            let Some(Reverse(due)) = self.due.peek().copied() else { return };
+            let given = match &self.plan {
+                Some(Plan::Replay(replay)) => {
+                    replay.due(&self.pool, |choice| self.issued_at(choice)).map(|(_, choice)| choice)
+                }
+                // The oldest overtakes nothing.
+                Some(Plan::Only(_)) => self.pool.enabled().first().copied(),
+                None => None,
+            };
+            self.apply(given.unwrap_or(due.choice), Why::Pressure, memory);
+        }
+    }
+
+    /// A part of that name is applied.
+    fn follow_up(&mut self, name: Identity) {
+        match &mut self.plan {
+            None => {}
+            Some(Plan::Replay(replay)) => replay.applied(&self.pool, name),
+            Some(Plan::Only(only)) => only.applied(name, self.now),
         }
     }
 
@@ -390,8 +528,22 @@ impl Order {
     /// Applies the rest of a transaction.
     fn finish(&mut self, id: TxnId, why: Why, memory: &mut dyn Memory) {
         let parts = self.pool.get(id).map_or(0, |view| view.parts());
+        if matches!(self.plan, Some(Plan::Only(_))) {
+            let names = (0..parts).filter_map(|part| name_of(&self.pool, Choice { txn: id, part }));
+            for older in self.not_to_be_overtaken(&names.collect::<Vec<_>>(), id) {
+                self.finish_alone(older, why, memory);
+            }
+        }
+        self.finish_alone(id, why, memory);
+    }
+
+    fn finish_alone(&mut self, id: TxnId, why: Why, memory: &mut dyn Memory) {
+        let parts = self.pool.get(id).map_or(0, |view| view.parts());
         for part in 0..parts {
             let choice = Choice { txn: id, part };
+            if let Some(name) = self.plan.as_ref().and_then(|_| name_of(&self.pool, choice)) {
+                self.catch_up(name, memory);
+            }
             if self.pool.is_enabled(choice) {
                 self.apply(choice, why, memory);
             }
@@ -401,7 +553,7 @@ impl Order {
     fn apply(&mut self, choice: Choice, why: Why, memory: &mut dyn Memory) {
         if let Some(view) = self.pool.get(choice.txn) {
             let access = *view.access();
-            let age = self.now.saturating_sub(view.note() & ((1 << 48) - 1));
+            let age = self.now.saturating_sub(view.note() & NOTE_TICK);
             self.counters.oldest = self.counters.oldest.max(age);
             if view.is_untouched() {
                 self.coverage.record(&access, self.pool.older(choice.txn).map(|view| *view.access()));
@@ -409,11 +561,15 @@ impl Order {
             self.coverage.record_part(&access, (0..choice.part).any(|part| !view.is_applied(part)));
         }
         self.counters.applied[why as usize] += 1;
+        let name = self.plan.as_ref().and_then(|_| name_of(&self.pool, choice));
         let mut fresh = std::mem::take(&mut self.fresh);
         self.pool.apply_telling(choice, memory, &mut fresh);
         self.fresh = fresh;
         if self.told() {
             self.tell(&Event::Apply { tick: self.now, choice, why });
+        }
+        if let Some(name) = name {
+            self.follow_up(name);
         }
         self.schedule();
     }

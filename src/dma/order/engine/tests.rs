@@ -37,7 +37,7 @@ impl Dice {
 }
 
 /// Drives an engine as a device with two queue pairs, each with its completion queue and a common event queue, does.
-fn drive(order: &mut Order, ram: &mut Ram, steps: u64, seed: u64) {
+pub(in crate::dma::order) fn drive(order: &mut Order, ram: &mut Ram, steps: u64, seed: u64) {
     let mut dice = Dice(seed);
     let mut now = 0;
     for _ in 0..steps {

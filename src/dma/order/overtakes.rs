@@ -1,0 +1,281 @@
+//! Overtakes: which part was applied before one that was issued earlier. They are what a run differs in from one in
+//! order, what `cx10 shrink` takes away one by one, and what remains of a failure as a litmus program.
+//!
+//! A part is named by its stream, its number there and its place in the transaction, so that the same part has the same
+//! name in another run. One overtake is one line of text: `responder:0x12/34/0 over responder:0x12/33/1 for 180`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::log::{Event, Issued, Log, Why};
+use super::{Kind, Stream, Tick, TxnId};
+
+/// A part, the same in every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// Whose.
+    pub stream: Stream,
+    /// A control read; those have numbers of their own.
+    pub control: bool,
+    /// The transaction's number in the stream.
+    pub seq: u64,
+    /// Its place in the transaction.
+    pub part: u16,
+}
+
+/// A part that was applied before an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Overtake {
+    /// What overtook.
+    pub later: Identity,
+    /// What was overtaken.
+    pub earlier: Identity,
+    /// How long the earlier one came after the later one, in ticks.
+    pub gap: Tick,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let control = if self.control { "control/" } else { "" };
+        write!(f, "{}/{control}{}/{}", StreamName(self.stream), self.seq, self.part)
+    }
+}
+
+impl fmt::Display for Overtake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {} for {}", self.later, self.earlier, self.gap)
+    }
+}
+
+/// A stream in text.
+struct StreamName(Stream);
+
+impl fmt::Display for StreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Stream::Requester(number) => write!(f, "requester:{number:#x}"),
+            Stream::Responder(number) => write!(f, "responder:{number:#x}"),
+            Stream::Queue(number) => write!(f, "queue:{number:#x}"),
+            Stream::Cq(number) => write!(f, "cq:{number:#x}"),
+            Stream::Eq(number) => write!(f, "eq:{number:#x}"),
+            Stream::Command => f.write_str("command"),
+        }
+    }
+}
+
+/// A line that is no overtake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no overtake; expected: STREAM/NUMBER/PART over STREAM/NUMBER/PART for TICKS")]
+pub struct NotAnOvertake(String);
+
+fn parse_identity(text: &str) -> Option<Identity> {
+    let (stream, rest) = text.split_once('/')?;
+    let (control, rest) = match rest.strip_prefix("control/") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let (seq, part) = rest.split_once('/')?;
+    let stream = if stream == "command" {
+        Stream::Command
+    } else {
+        let (kind, number) = stream.split_once(":0x")?;
+        let number = u32::from_str_radix(number, 16).ok()?;
+        match kind {
+            "requester" => Stream::Requester(number),
+            "responder" => Stream::Responder(number),
+            "queue" => Stream::Queue(number),
+            "cq" => Stream::Cq(number),
+            "eq" => Stream::Eq(number),
+            _ => return None,
+        }
+    };
+    Some(Identity { stream, control, seq: seq.parse().ok()?, part: part.parse().ok()? })
+}
+
+impl std::str::FromStr for Overtake {
+    type Err = NotAnOvertake;
+
+    fn from_str(text: &str) -> Result<Overtake, NotAnOvertake> {
+        let parse = || {
+            let (later, rest) = text.trim().split_once(" over ")?;
+            let (earlier, gap) = rest.split_once(" for ")?;
+            let (later, earlier) = (parse_identity(later)?, parse_identity(earlier)?);
+            Some(Overtake { later, earlier, gap: gap.parse().ok()? })
+        };
+        parse().ok_or_else(|| NotAnOvertake(text.to_owned()))
+    }
+}
+
+/// One overtake a line; empty lines and those that begin with `#` say nothing.
+pub fn parse_lines(text: &str) -> Result<Vec<Overtake>, NotAnOvertake> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines.map(str::parse).collect()
+}
+
+/// An application as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// What.
+    pub part: Identity,
+    /// How long after its issue.
+    pub age: Tick,
+    /// Why.
+    pub why: Why,
+}
+
+/// A pending transaction on the way through a log.
+struct Pending {
+    name: Identity,
+    steps: u16,
+    open: Vec<bool>,
+    tick: Tick,
+    overtaken: Vec<(u16, Identity, Tick)>,
+}
+
+impl Log {
+    fn identity(issued: &Issued<'_>) -> Identity {
+        let control = issued.kind == Kind::Control;
+        Identity { stream: issued.stream, control, seq: issued.seq, part: 0 }
+    }
+
+    /// The applications in their order.
+    pub fn applications(&self) -> Vec<Recorded> {
+        let mut issued = BTreeMap::new();
+        let mut applications = Vec::new();
+        for event in &self.events {
+            match event {
+                Event::Issue(issue) => {
+                    issued.insert(issue.id, (Log::identity(issue), issue.tick, issue.steps));
+                }
+                Event::Apply { tick, choice, why } => {
+                    let Some((name, from, left)) = issued.get_mut(&choice.txn) else { continue };
+                    let part = Identity { part: choice.part, ..*name };
+                    applications.push(Recorded { part, age: tick.saturating_sub(*from), why: *why });
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        issued.remove(&choice.txn);
+                    }
+                }
+                Event::Drain { .. } => {}
+                Event::Discard { .. } => issued.clear(),
+            }
+        }
+        applications
+    }
+
+    /// Every overtake, at most `limit`; `None` if there are more.
+    pub fn overtakes(&self, limit: usize) -> Option<Vec<Overtake>> {
+        let mut pending: BTreeMap<TxnId, Pending> = BTreeMap::new();
+        let mut overtakes = Vec::new();
+        for event in &self.events {
+            match event {
+                Event::Issue(issue) => {
+                    let name = Log::identity(issue);
+                    let open = vec![true; issue.steps.into()];
+                    let new = Pending { name, steps: issue.steps, open, tick: issue.tick, overtaken: Vec::new() };
+                    pending.insert(issue.id, new);
+                }
+                Event::Apply { tick, choice, .. } => {
+                    let Some(own) = pending.get_mut(&choice.txn) else { continue };
+                    let later = Identity { part: choice.part, ..own.name };
+                    if let Some(open) = own.open.get_mut(usize::from(choice.part)) {
+                        *open = false;
+                    }
+                    // Those that overtook it are known now, with their distance.
+                    for (part, by, when) in own.overtaken.iter().filter(|(part, ..)| *part == choice.part) {
+                        let earlier = Identity { part: *part, ..own.name };
+                        overtakes.push(Overtake { later: *by, earlier, gap: tick.saturating_sub(*when) });
+                    }
+                    if overtakes.len() > limit {
+                        return None;
+                    }
+                    for (id, earlier) in pending.range_mut(..=choice.txn) {
+                        let end = if *id == choice.txn { choice.part } else { earlier.steps };
+                        let open = (0..end).filter(|part| earlier.open[usize::from(*part)]);
+                        earlier.overtaken.extend(open.map(|part| (part, later, *tick)));
+                    }
+                    let own = &pending[&choice.txn];
+                    debug_assert!(own.tick <= *tick);
+                    if own.open.iter().all(|open| !open) {
+                        pending.remove(&choice.txn);
+                    }
+                }
+                Event::Drain { .. } => {}
+                Event::Discard { .. } => pending.clear(),
+            }
+        }
+        Some(overtakes)
+    }
+}
+
+/// Halves a set until no part of it can be left out: which of `all` must stay so that `fails` still says yes. `fails` is
+/// asked for subsets; a failure that comes and goes should be asked for several times inside it. The method is the
+/// minimizing delta debugging of Zeller and Hildebrandt (IEEE TSE 28(2), 2002).
+pub fn shrink(all: &[Overtake], mut fails: impl FnMut(&[Overtake]) -> bool) -> Vec<Overtake> {
+    let mut kept = all.to_vec();
+    if fails(&[]) {
+        return Vec::new();
+    }
+    let mut pieces = 2;
+    while kept.len() >= 2 {
+        let size = kept.len().div_ceil(pieces);
+        let chunks: Vec<Vec<Overtake>> = kept.chunks(size).map(<[_]>::to_vec).collect();
+        let without = |index: usize| -> Vec<Overtake> {
+            let rest = chunks.iter().enumerate().filter(|(other, _)| *other != index);
+            rest.flat_map(|(_, chunk)| chunk.iter().copied()).collect()
+        };
+        if let Some(chunk) = chunks.iter().find(|chunk| chunk.len() < kept.len() && fails(chunk)) {
+            kept = chunk.clone();
+            pieces = 2;
+        } else if let Some(rest) = (0..chunks.len()).map(without).find(|rest| rest.len() < kept.len() && fails(rest)) {
+            kept = rest;
+            pieces = (pieces - 1).max(2);
+        } else if size == 1 {
+            break;
+        } else {
+            pieces = (pieces * 2).min(kept.len());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overtake(later: u64, earlier: u64) -> Overtake {
+        let name = |seq| Identity { stream: Stream::Responder(0x12), control: false, seq, part: 1 };
+        Overtake { later: name(later), earlier: name(earlier), gap: 180 }
+    }
+
+    #[test]
+    fn an_overtake_is_read_as_it_is_written() {
+        assert_eq!(overtake(34, 33).to_string(), "responder:0x12/34/1 over responder:0x12/33/1 for 180");
+        for stream in [Stream::Requester(1), Stream::Queue(u32::MAX), Stream::Cq(3), Stream::Eq(4), Stream::Command] {
+            let later = Identity { stream, control: true, seq: u64::MAX, part: u16::MAX };
+            let line = Overtake { later, ..overtake(1, 2) };
+            assert_eq!(line.to_string().parse(), Ok(line));
+        }
+        let text = "# kept\n\nresponder:0x12/34/1 over responder:0x12/33/1 for 180\n";
+        assert_eq!(parse_lines(text), Ok(vec![overtake(34, 33)]));
+        for wrong in ["x", "responder:0x12/34/1 over responder:0x12/33/1", "responder:12/1/1 over command/1/1 for 1"] {
+            assert!(parse_lines(wrong).unwrap_err().to_string().contains("is no overtake"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shrinking_ends_at_a_set_that_fails_and_from_which_nothing_can_be_taken() {
+        let all: Vec<Overtake> = (0..97).map(|index| overtake(index + 1, index)).collect();
+        for needed in [vec![], vec![13], vec![0, 96], vec![5, 6, 7, 50]] {
+            let mut asked = 0;
+            let fails = |set: &[Overtake]| {
+                asked += 1;
+                needed.iter().all(|index| set.contains(&all[*index]))
+            };
+            let kept = shrink(&all, fails);
+            let expected: Vec<Overtake> = needed.iter().map(|index| all[*index]).collect();
+            assert_eq!(kept, expected);
+            assert!(asked < 300, "{asked} runs for {needed:?}");
+        }
+    }
+}
