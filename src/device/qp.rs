@@ -372,7 +372,7 @@ pub fn take(taken: Attributes, context: &mut Qpc<Vec<u8>>, wanted: &Qpc<&[u8]>) 
 pub struct Geometry {
     /// Bytes of the receive queue; 0 if it has none of its own.
     pub rq_bytes: u64,
-    /// Bytes of the send queue; 0 if it has none.
+    /// Bytes of the send queue, a power of two; 0 if it has none.
     pub sq_bytes: u64,
 }
 
@@ -409,6 +409,8 @@ pub struct QueuePair {
     /// Doorbell record: receive counter, send counter. A queue pair without queues of its own has none.
     pub record: Option<Iova>,
     umems: Vec<ObjRef>,
+    /// Fixed at creation.
+    geometry: Geometry,
     /// Multicast groups it is attached to.
     pub groups: u32,
     /// What it knows while it runs.
@@ -431,8 +433,8 @@ impl QueuePair {
         umems: Vec<ObjRef>,
     ) -> QueuePair {
         let flow = Flow { settings: Settings::of(&context), ..Flow::default() };
-        let created = context.clone();
-        QueuePair { created, context, state: State::Rst, service, buffer, record, umems, groups: 0, flow }
+        let (created, geometry) = (context.clone(), Geometry::of(&context));
+        QueuePair { created, context, state: State::Rst, service, buffer, record, umems, geometry, groups: 0, flow }
     }
 
     /// Its state.
@@ -446,8 +448,9 @@ impl QueuePair {
     }
 
     /// Where its queues are.
+    #[inline]
     pub fn geometry(&self) -> Geometry {
-        Geometry::of(&self.context)
+        self.geometry
     }
 
     /// The context after 2RST_QP.

@@ -52,6 +52,9 @@ impl Reserved {
 
     /// The reserved key with this number.
     pub fn find(key: u32) -> Option<Reserved> {
+        if key >> 8 >= FIRST_INDEX {
+            return None;
+        }
         Reserved::ALL.into_iter().find(|reserved| reserved.key() == key)
     }
 }

@@ -6,7 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use super::{check, errno};
 
@@ -215,6 +215,32 @@ impl Mapping {
         Ok(())
     }
 
+    /// As [`Mapping::copy_to`] for at least eight bytes, and publishes as [`Mapping::write_release`] does: the last eight
+    /// bytes are loaded before all others, and stored after them.
+    #[inline]
+    pub fn copy_release(&self, offset: u64, dst: &Mapping, dst_offset: u64, len: usize) -> Result<(), MoveError> {
+        const TAIL: usize = 8;
+        let body = len.checked_sub(TAIL).ok_or(MoveError::Source(AccessError::OutOfBounds))?;
+        let from = self.range(offset, len).map_err(MoveError::Source)?;
+        let to = dst.writable(dst_offset, len).map_err(MoveError::Target)?;
+        let copy = || {
+            let mut tail = [0; TAIL];
+            // SAFETY: both ranges were checked and live as long as the mappings; `copy` allows overlap. Others may
+            // write concurrently; any byte value is a valid `u8`.
+            unsafe {
+                load_words(from.add(body), &mut tail);
+                fence(Ordering::Acquire);
+                ptr::copy(from.cast_const(), to, body);
+                store_release(to.add(body), &tail);
+            }
+        };
+        if self.guarded || dst.guarded {
+            return guard_both(self, dst, copy);
+        }
+        copy();
+        Ok(())
+    }
+
     word_access!(read_u8, write_u8, u8, AtomicU8);
     word_access!(read_u16, write_u16, u16, AtomicU16);
     word_access!(read_u32, write_u32, u32, AtomicU32);
@@ -292,27 +318,8 @@ impl Mapping {
     #[inline]
     pub fn write_release(&self, offset: u64, src: &[u8]) -> Result<(), AccessError> {
         let at = self.writable(offset, src.len())?;
-        let tail = word_before(at as usize + src.len(), src.len());
-        let (body, last) = src.split_at(src.len() - tail);
-        self.guard(|| {
-            // SAFETY: `writable` checked that `src.len()` bytes from `at` on are mapped for writing; `word_before` chose
-            // a size that fits and to which the address of the last word is aligned.
-            unsafe {
-                if body.len() >= BULK {
-                    ptr::copy_nonoverlapping(body.as_ptr(), at, body.len());
-                } else {
-                    store_words(at, body);
-                }
-                let at = at.add(body.len());
-                match tail {
-                    8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(array(last)), Ordering::Release),
-                    4 => AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes(array(last)), Ordering::Release),
-                    2 => AtomicU16::from_ptr(at.cast()).store(u16::from_ne_bytes(array(last)), Ordering::Release),
-                    1 => AtomicU8::from_ptr(at).store(last[0], Ordering::Release),
-                    _ => {}
-                }
-            }
-        })
+        // SAFETY: `writable` checked that `src.len()` bytes from `at` on are mapped for writing.
+        self.guard(|| unsafe { store_release(at, src) })
     }
 
     #[inline]
@@ -435,6 +442,14 @@ fn parts(at: *mut u8, len: usize) -> (usize, usize) {
 /// `at` points to that many mapped bytes.
 #[inline]
 unsafe fn load_words(at: *mut u8, dst: &mut [u8]) {
+    if (at as usize | dst.len()) % 8 == 0 {
+        for (i, word) in dst.chunks_exact_mut(8).enumerate() {
+            // SAFETY: word `i` is mapped and aligned.
+            let value = unsafe { AtomicU64::from_ptr(at.add(8 * i).cast()) }.load(Ordering::Relaxed);
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        return;
+    }
     let (head, body) = parts(at, dst.len());
     let (head, rest) = dst.split_at_mut(head);
     let (body, tail) = rest.split_at_mut(body);
@@ -479,6 +494,14 @@ unsafe fn load_odd(at: *mut u8, dst: &mut [u8]) {
 /// `at` points to `src.len()` bytes mapped for writing.
 #[inline]
 unsafe fn store_words(at: *mut u8, src: &[u8]) {
+    if (at as usize | src.len()) % 8 == 0 {
+        for (i, word) in src.chunks_exact(8).enumerate() {
+            // SAFETY: word `i` is mapped for writing and aligned.
+            let to = unsafe { AtomicU64::from_ptr(at.add(8 * i).cast()) };
+            to.store(u64::from_ne_bytes(array(word)), Ordering::Relaxed);
+        }
+        return;
+    }
     let (head, body) = parts(at, src.len());
     let (head, rest) = src.split_at(head);
     let (body, tail) = rest.split_at(body);
@@ -490,6 +513,34 @@ unsafe fn store_words(at: *mut u8, src: &[u8]) {
             AtomicU64::from_ptr(at.add(8 * i).cast()).store(u64::from_ne_bytes(array(word)), Ordering::Relaxed);
         }
         store_odd(at.add(body.len()), tail);
+    }
+}
+
+/// Stores `src`, and its last byte last: the naturally aligned word that ends with it is stored with release ordering
+/// after all bytes before it.
+///
+/// # Safety
+/// `at` points to `src.len()` bytes mapped for writing.
+#[inline]
+unsafe fn store_release(at: *mut u8, src: &[u8]) {
+    let tail = word_before(at as usize + src.len(), src.len());
+    let (body, last) = src.split_at(src.len() - tail);
+    // SAFETY: the caller's promise; `word_before` chose a size that fits and to which the address of the last word is
+    // aligned.
+    unsafe {
+        if body.len() >= BULK {
+            ptr::copy_nonoverlapping(body.as_ptr(), at, body.len());
+        } else {
+            store_words(at, body);
+        }
+        let at = at.add(body.len());
+        match tail {
+            8 => AtomicU64::from_ptr(at.cast()).store(u64::from_ne_bytes(array(last)), Ordering::Release),
+            4 => AtomicU32::from_ptr(at.cast()).store(u32::from_ne_bytes(array(last)), Ordering::Release),
+            2 => AtomicU16::from_ptr(at.cast()).store(u16::from_ne_bytes(array(last)), Ordering::Release),
+            1 => AtomicU8::from_ptr(at).store(last[0], Ordering::Release),
+            _ => {}
+        }
     }
 }
 

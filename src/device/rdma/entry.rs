@@ -97,16 +97,22 @@ pub struct Ring<'a> {
     pub buffer: &'a PageList,
     /// Where it begins.
     pub start: u64,
-    /// Its bytes.
+    /// Its bytes, a power of two.
     pub bytes: u64,
 }
 
 impl Ring<'_> {
+    /// Where an offset is that may be beyond the end.
+    #[inline]
+    fn around(&self, offset: u64) -> u64 {
+        offset & self.bytes.saturating_sub(1)
+    }
+
     /// Reads at `offset`, around the end.
     fn read(&self, offset: u64, buf: &mut [u8], stream: Stream, bus: &mut Bus) -> Result<(), Unreadable> {
         let mut done = 0;
         while done < buf.len() {
-            let at = (offset + done as u64) % self.bytes.max(1);
+            let at = self.around(offset + done as u64);
             let (iova, room) = self.buffer.locate(self.start + at).ok_or(Unreadable)?;
             let room = room.min(self.bytes - at);
             let len = (buf.len() - done).min(usize::try_from(room).unwrap_or(usize::MAX));
@@ -153,7 +159,7 @@ impl SendEntry {
     ) -> Result<Result<(), EntryError>, Unreadable> {
         const BLOCK: usize = WQEBB as usize;
         let stream = Stream::Requester(qpn);
-        let offset = u64::from(index) * WQEBB % ring.bytes.max(1);
+        let offset = ring.around(u64::from(index) * WQEBB);
         ring.read(offset, &mut self.buf[..BLOCK], stream, bus)?;
         let ctrl = CtrlSeg::wrap(&self.buf[..UNIT]);
         self.index = index;
@@ -176,7 +182,7 @@ impl SendEntry {
         }
         if self.len > BLOCK {
             let rest = &mut self.buf[BLOCK..self.len];
-            ring.read((offset + WQEBB) % ring.bytes.max(1), rest, stream, bus)?;
+            ring.read(ring.around(offset + WQEBB), rest, stream, bus)?;
         }
         Ok(Ok(()))
     }

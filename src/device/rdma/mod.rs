@@ -42,7 +42,7 @@ use crate::trace::report::Rdma;
 /// sides: where they are sent and where they are received.
 const BYTES_PER_TURN: usize = 256 << 10;
 /// Bytes that travel at once inside the function. The longer a train, the less of its time goes into looks at entries
-/// and keys; a longer one would keep others waiting.
+/// and keys; a longer one would keep others waiting. A multiple of every packet's size.
 const TRAIN_BYTES: u32 = 256 << 10;
 /// Parts of memory that the data of a train may be in, at its source and at its target.
 const TRAIN_PARTS: usize = 256;
@@ -255,7 +255,7 @@ impl Portion<'_> {
     }
 
     /// Sends a packet, which then arrives unless the wire has a fault.
-    fn transmit(&mut self, packet: Packet) {
+    fn transmit(&mut self, packet: &Packet) {
         let traffic = &mut self.hca.rdma.traffic;
         traffic.packets += u64::from(packet.head.packets());
         traffic.bytes += u64::from(packet.len);
@@ -264,17 +264,16 @@ impl Portion<'_> {
             return;
         }
         match self.hca.faults.judge(&packet.head) {
-            Fate::Deliver => self.arrive(&packet),
-            fate => self.suffer(packet, fate),
+            Fate::Deliver => self.arrive(packet),
+            fate => self.suffer(packet.clone(), fate),
         }
     }
 
     /// Bytes of a message to a peer that travel at once: one packet, or a train of them where nothing on the way looks
     /// at packets.
     fn train_bytes(&self, settings: &Settings, scattered: bool) -> u32 {
-        let mtu = settings.mtu.max(1);
         let whole = !scattered && self.hca.faults.is_empty() && self.hca.is_own_mac(&settings.path.dest_mac);
-        if whole { TRAIN_BYTES / mtu * mtu } else { mtu }
+        if whole { TRAIN_BYTES } else { settings.mtu }
     }
 
     /// A packet arrives: at the function itself, or beyond the port.

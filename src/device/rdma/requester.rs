@@ -7,14 +7,14 @@
 mod responses;
 
 use super::complete::vendor;
-use super::entry::{EntryError, Ring, SendEntry};
+use super::entry::{EntryError, Ring, SendEntry, Unreadable};
 use super::memory::{Keys, MemoryError, Reach, payload};
 use super::packet::{Head, Operation, Packet, Payload, Remote, Transport, psn_add, psn_diff};
 use super::state::{Failure, Started, transport};
 use super::umr::Poster;
 use super::{PART_COST, Portion, TRAIN_PARTS, most_parts};
-use crate::device::qp::{Service, State, WQEBB};
-use crate::dma::Stream;
+use crate::device::qp::{QueuePair, Service, State, WQEBB};
+use crate::dma::{Bus, Stream};
 use crate::mkey::translate::Access;
 use crate::prm::values::{CqeSyndrome, WqeOpcode};
 
@@ -77,51 +77,35 @@ impl Portion<'_> {
         self.send_packet(qpn)
     }
 
-    /// How many basic blocks wait at the queue's index; `None` if that cannot be known.
-    fn posted(&mut self, qpn: u32) -> Option<u16> {
-        let bus = &mut *self.bus;
-        let qp = self.hca.objects.qps.get_mut(qpn).map(|entry| &mut entry.object)?;
-        let requester = &mut qp.flow.requester;
-        if requester.posted == requester.next {
-            let at = qp.record?.checked_add(4)?;
-            requester.posted = bus.load_dbrec(Stream::Requester(qpn), at).ok()? as u16;
-        }
-        Some(requester.posted.wrapping_sub(requester.next))
-    }
-
     /// Reads the entry at the queue's index. `None` if there is none, or after a catastrophe.
     fn fetch_next(&mut self, qpn: u32) -> Option<(Box<SendEntry>, Result<(), EntryError>)> {
-        let geometry = self.qp(qpn)?.geometry();
-        if geometry.sq_bytes == 0 {
+        let bus = &mut *self.bus;
+        let qp = self.hca.objects.qps.get_mut(qpn).map(|entry| &mut entry.object)?;
+        let size = qp.geometry().sq_bytes;
+        if size == 0 {
             return None;
         }
-        let Some(available) = self.posted(qpn) else {
-            self.catastrophe(qpn, "the send doorbell record cannot be read");
-            return None;
-        };
+        let requester = &mut qp.flow.requester;
+        if requester.posted == requester.next {
+            let record = qp.record.and_then(|at| at.checked_add(4));
+            let Some(posted) = record.and_then(|at| bus.load_dbrec(Stream::Requester(qpn), at).ok()) else {
+                self.catastrophe(qpn, "the send doorbell record cannot be read");
+                return None;
+            };
+            requester.posted = posted as u16;
+        }
+        let index = requester.next;
+        let available = requester.posted.wrapping_sub(index);
         if available == 0 {
             return None;
         }
-        if u64::from(available) * WQEBB > geometry.sq_bytes {
+        if u64::from(available) * WQEBB > size {
             self.catastrophe(qpn, "more is posted than the send ring holds");
             return None;
         }
-        let index = self.qp(qpn)?.flow.requester.next;
-        self.fetch(qpn, index, available)
-    }
-
-    fn fetch(&mut self, qpn: u32, index: u16, available: u16) -> Option<(Box<SendEntry>, Result<(), EntryError>)> {
-        let bus = &mut *self.bus;
-        let qp = self.hca.objects.qps.get_mut(qpn).map(|entry| &mut entry.object)?;
-        let geometry = qp.geometry();
-        let ring = Ring { buffer: &qp.buffer, start: geometry.rq_bytes, bytes: geometry.sq_bytes };
-        let requester = &mut qp.flow.requester;
-        requester.loaded = None;
-        let mut entry = requester.entry.take().unwrap_or_default();
-        match entry.fetch(ring, qpn, index, available, bus) {
-            Ok(result) => Some((entry, result)),
-            Err(_) => {
-                requester.entry = Some(entry);
+        match fetch(qp, qpn, index, available, bus) {
+            Ok(fetched) => Some(fetched),
+            Err(Unreadable) => {
                 self.catastrophe(qpn, "the send ring cannot be read");
                 None
             }
@@ -267,7 +251,7 @@ impl Portion<'_> {
             return Ok(None);
         }
         let small_fence = responds && entry.data_keys().any(|key| self.asks_small_fence(key));
-        Ok(Some(Begun { packets: len.div_ceil(settings.mtu).max(1), len, small_fence, failure: None }))
+        Ok(Some(Begun { packets: settings.packets(len), len, small_fence, failure: None }))
     }
 
     /// `small_fence_on_rdma_read_response` of a key.
@@ -282,7 +266,12 @@ impl Portion<'_> {
             return true;
         }
         let service = qp.service();
-        let Some((mut entry, fetched)) = self.fetch(qpn, started.index, u16::MAX) else { return false };
+        let bus = &mut *self.bus;
+        let Some(qp) = self.hca.objects.qps.get_mut(qpn).map(|entry| &mut entry.object) else { return false };
+        let Ok((mut entry, fetched)) = fetch(qp, qpn, started.index, u16::MAX, bus) else {
+            self.catastrophe(qpn, "the send ring cannot be read");
+            return false;
+        };
         let same = fetched.is_ok() && entry.opcode == started.opcode && entry.parse(service) == Ok(started.len);
         let Some(qp) = self.qp(qpn) else { return false };
         qp.flow.requester.entry = Some(entry);
@@ -316,18 +305,18 @@ impl Portion<'_> {
         let left = started.len.saturating_sub(offset);
         let most = self.train_bytes(&settings, qp.flow.requester.scattered);
         let (count, last) = if started.responds() { (0, true) } else { (left.min(most), left <= most) };
-        let train = count.div_ceil(settings.mtu).max(1) - 1;
+        let train = settings.packets(count) - 1;
         let operation = operation(started.opcode, offset == 0, last);
-        let packet_index = offset / settings.mtu;
-        let mut head = Head {
+        let packet_index = offset >> settings.log_mtu;
+        let due = |packet: u32| packet >> settings.log_ack_every;
+        let head = Head {
             transport,
             operation,
             source: qpn,
             dest: settings.remote_qpn,
             psn: psn_add(started.first, packet_index),
             train,
-            ack_request: transport.reliable()
-                && (last || (packet_index + train + 1) / settings.ack_every > packet_index / settings.ack_every),
+            ack_request: transport.reliable() && (last || due(packet_index + train + 1) > due(packet_index)),
             solicited: last && entry.solicited && (operation.is_send() || operation.has_immediate()),
             immediate: if operation.has_immediate() || operation.invalidates() { entry.immediate } else { 0 },
             srqn: entry.srqn,
@@ -335,6 +324,8 @@ impl Portion<'_> {
             after: qp.flow.requester.fenced,
             ..Head::default()
         };
+        let mut packet = Packet { head, len: count, payload: Payload::None };
+        let head = &mut packet.head;
         if started.responds() {
             let Remote { va, key, len } = entry.remote;
             head.remote = Remote { va: va.wrapping_add(offset.into()), key, len: len.saturating_sub(offset) };
@@ -343,10 +334,11 @@ impl Portion<'_> {
             head.remote = entry.remote;
         }
         let addressed = if transport == Transport::Ud {
-            self.address_datagram(service, &settings, entry, &mut head)
+            self.address_datagram(service, &settings, entry, head)
         } else {
-            self.address_connected(&settings, &mut head)
+            self.address_connected(&settings, head)
         };
+        let next = if started.responds() { started.end() } else { head.next_psn() };
         let payload = if count == 0 {
             Ok((Payload::None, 0))
         } else {
@@ -356,8 +348,11 @@ impl Portion<'_> {
                 Reach::list(keys, settings.who(qpn), Access::LocalRead, bytes, at, offset.into(), count.into());
             payload(&mut reach, Payload::Entry { offset }, most_parts(train), self.bus)
         };
-        let (payload, parts) = match payload {
-            Ok(payload) => payload,
+        let parts = match payload {
+            Ok((payload, parts)) => {
+                packet.payload = payload;
+                parts
+            }
             Err(MemoryError::Scattered) => {
                 // Packet by packet, then; a walk that was in vain counts as well.
                 self.spent += TRAIN_PARTS * PART_COST;
@@ -375,7 +370,6 @@ impl Portion<'_> {
         let now = self.now;
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let requester = &mut qp.flow.requester;
-        let next = if started.responds() { started.end() } else { head.next_psn() };
         if !requester.waits() {
             requester.progress_at = now;
         }
@@ -392,7 +386,7 @@ impl Portion<'_> {
             requester.unacked = next;
         }
         if addressed {
-            self.transmit(Packet { head, len: count, payload });
+            self.transmit(&packet);
             if let Some(psn) = self.cut.take() {
                 self.resend_alone(qpn, psn);
             }
@@ -451,6 +445,28 @@ impl Portion<'_> {
         requester.cursor = requester.started.len();
         requester.offset = 0;
         self.complete_sends(qpn);
+    }
+}
+
+/// Reads the entry at `index`, of which `available` basic blocks are posted.
+fn fetch(
+    qp: &mut QueuePair,
+    qpn: u32,
+    index: u16,
+    available: u16,
+    bus: &mut Bus,
+) -> Result<(Box<SendEntry>, Result<(), EntryError>), Unreadable> {
+    let geometry = qp.geometry();
+    let ring = Ring { buffer: &qp.buffer, start: geometry.rq_bytes, bytes: geometry.sq_bytes };
+    let requester = &mut qp.flow.requester;
+    requester.loaded = None;
+    let mut entry = requester.entry.take().unwrap_or_default();
+    match entry.fetch(ring, qpn, index, available, bus) {
+        Ok(result) => Ok((entry, result)),
+        Err(Unreadable) => {
+            requester.entry = Some(entry);
+            Err(Unreadable)
+        }
     }
 }
 

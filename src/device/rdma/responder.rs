@@ -329,7 +329,7 @@ impl Portion<'_> {
         }
         let Some(qp) = self.qp(qpn) else { return Err(Refusal::Lost) };
         let responder = &mut qp.flow.responder;
-        let packets = if atomic { 1 } else { remote.len.div_ceil(settings.mtu).max(1) };
+        let packets = if atomic { 1 } else { settings.packets(remote.len) };
         responder.expected = psn_add(responder.expected, packets);
         responder.msn = psn_add(responder.msn, 1);
         let msn = responder.msn;

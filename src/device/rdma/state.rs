@@ -31,6 +31,8 @@ pub struct Settings {
     pub counter_set: u32,
     /// Bytes of payload in a packet.
     pub mtu: u32,
+    /// Its logarithm: every packet counts in packets, and a division takes as long as a look-up.
+    pub log_mtu: u32,
     /// Bytes of the longest message.
     pub longest: u64,
     /// The peer.
@@ -45,8 +47,8 @@ pub struct Settings {
     pub rnr_retries: u8,
     /// Nanoseconds to wait for an acknowledgement; 0 waits for ever.
     pub ack_timeout: u64,
-    /// Packets after which an acknowledgement is asked for.
-    pub ack_every: u32,
+    /// Logarithm of the number of packets after which an acknowledgement is asked for.
+    pub log_ack_every: u32,
     /// Code of the time that senders wait when no receive entry is posted.
     pub min_rnr: u8,
     /// READs and atomics that may be under way to the peer.
@@ -84,6 +86,10 @@ impl Settings {
     pub fn of<B: AsRef<[u8]>>(context: &Qpc<B>) -> Settings {
         const FASTEST: u64 = 4096;
         let path = context.primary_address_path();
+        let log_mtu = match QpMtu(context.mtu() as u8) {
+            QpMtu(code @ 1..=5) => 7 + u32::from(code),
+            _ => 12,
+        };
         let mut mac = [0; 6];
         mac[..2].copy_from_slice(&(path.rmac_47_32() as u16).to_be_bytes());
         mac[2..].copy_from_slice(&path.rmac_31_0().to_be_bytes());
@@ -96,10 +102,8 @@ impl Settings {
             cqn_send: context.cqn_snd(),
             cqn_receive: context.cqn_rcv(),
             counter_set: context.counter_set_id(),
-            mtu: match QpMtu(context.mtu() as u8) {
-                QpMtu(code @ 1..=5) => 128 << code,
-                _ => 4096,
-            },
+            mtu: 1 << log_mtu,
+            log_mtu,
             longest: 1 << context.log_msg_max().min(30),
             remote_qpn: context.remote_qpn(),
             gid_index: path.src_addr_index(),
@@ -118,7 +122,7 @@ impl Settings {
                 0 => 0,
                 exponent => FASTEST << exponent,
             },
-            ack_every: 1 << context.log_ack_req_freq(),
+            log_ack_every: context.log_ack_req_freq(),
             min_rnr: context.min_rnr_nak() as u8,
             reads_out: 1 << context.log_sra_max(),
             reads_in: 1 << context.log_rra_max(),
@@ -135,6 +139,12 @@ impl Settings {
             send_psn: context.next_send_psn() & PSN_MASK,
             receive_psn: context.next_rcv_psn() & PSN_MASK,
         }
+    }
+
+    /// Packets of a message of `len` bytes.
+    #[inline]
+    pub fn packets(&self, len: u32) -> u32 {
+        ((len >> self.log_mtu) + u32::from(len & ((1 << self.log_mtu) - 1) != 0)).max(1)
     }
 
     /// The queue pair as one who looks memory up.

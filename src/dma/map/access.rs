@@ -101,13 +101,8 @@ impl MemoryMap {
                 _ => copy_words::<BULK>(len, load, store),
             };
         }
-        let body = len - TAIL;
-        let mut tail = [0; TAIL as usize];
-        source.read(offset + body, &mut tail).map_err(at_source)?;
-        fence(Ordering::Acquire);
-        let moved = source.copy_to(offset, target, target_offset, body as usize);
-        moved.map_err(|error| not_moved(error, from, to))?;
-        target.write_release(target_offset + body, &tail).map_err(at_target)
+        let moved = source.copy_release(offset, target, target_offset, len as usize);
+        moved.map_err(|error| not_moved(error, from, to))
     }
 
     /// A copy between ranges that `span` accepted and that lie in several maps, or are empty.
@@ -204,6 +199,28 @@ impl MemoryMap {
     /// Checks an access from end to end.
     #[inline]
     fn span(&self, iova: Iova, len: u64, way: Way) -> Result<Span<'_>, DmaError> {
+        match self.recent(iova.0, len, way) {
+            Some((memory, offset)) => Ok(Span::Whole(memory, offset)),
+            None => self.spread(iova, len, way),
+        }
+    }
+
+    /// The memory of the map that was found last, if all of an access lies there and is allowed.
+    #[inline]
+    fn recent(&self, at: u64, len: u64, way: Way) -> Option<(&Mapping, u64)> {
+        let map = self.maps.get(self.recent[way as usize].get())?;
+        let offset = at.checked_sub(map.start)?;
+        let last = offset.checked_add(len.checked_sub(1)?)?;
+        let forbidden = if way == Way::Load { Rights::Write } else { Rights::Read };
+        if last > map.last - map.start || map.rights == forbidden {
+            return None;
+        }
+        map.memory.as_ref().filter(|memory| !memory.is_torn()).map(|memory| (memory, offset))
+    }
+
+    /// As [`MemoryMap::span`], wherever it lies.
+    #[cold]
+    fn spread(&self, iova: Iova, len: u64, way: Way) -> Result<Span<'_>, DmaError> {
         if len == 0 {
             return Ok(Span::Parts);
         }

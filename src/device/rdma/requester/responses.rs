@@ -51,7 +51,7 @@ impl Portion<'_> {
                     break;
                 }
                 if started.responds() && started.received < started.len {
-                    until = psn_add(started.first, started.received / settings.mtu);
+                    until = psn_add(started.first, started.received >> settings.log_mtu);
                     // What comes next of it may be what the answer is about.
                     whole = psn_diff(until, psn) >= 0;
                     break;
@@ -214,7 +214,8 @@ impl Portion<'_> {
     /// Data of a READ.
     fn receive_data(&mut self, qpn: u32, packet: &Packet) {
         let Some(qp) = self.qp(qpn) else { return };
-        let mtu = qp.flow.settings.mtu;
+        let settings = &qp.flow.settings;
+        let (mtu, log_mtu, packets) = (settings.mtu, settings.log_mtu, settings.packets(packet.len));
         let requester = &qp.flow.requester;
         let wanted = requester.started.iter().find(|started| started.responds() && started.received < started.len);
         // A READ of no bytes is answered by one packet without data.
@@ -225,7 +226,7 @@ impl Portion<'_> {
             (None, Some(empty)) => empty,
             (None, None) => return,
         };
-        let expected = psn_add(read.first, read.received / mtu);
+        let expected = psn_add(read.first, read.received >> log_mtu);
         let ahead = psn_diff(packet.head.psn, expected);
         if ahead < 0 {
             return;
@@ -238,7 +239,7 @@ impl Portion<'_> {
         let last = left <= most;
         let fits = read.opcode == WqeOpcode::RDMA_READ
             && packet.len == left.min(most)
-            && packet.len.div_ceil(mtu).max(1) == packet.head.packets()
+            && packets == packet.head.packets()
             && matches!(packet.head.operation, Operation::ReadLast | Operation::ReadOnly) == last;
         if !fits {
             let failure = Failure { syndrome: CqeSyndrome::BAD_RESP_ERR, vendor: 0x82 };

@@ -125,7 +125,7 @@ impl Portion<'_> {
             source: qpn,
             dest: settings.remote_qpn,
             psn,
-            train: len.div_ceil(settings.mtu.max(1)).max(1) - 1,
+            train: settings.packets(len) - 1,
             aeth,
             original,
             fence,
@@ -134,7 +134,7 @@ impl Portion<'_> {
             ..Head::default()
         };
         if self.address_connected(&settings, &mut head) {
-            self.transmit(Packet { head, len, payload });
+            self.transmit(&Packet { head, len, payload });
         }
     }
 
@@ -195,7 +195,7 @@ impl Portion<'_> {
             _ => {
                 let mut reach = Reach::key(keys, who, Access::RemoteRead, remote.key, va, count.into());
                 let many = Payload::Key { key: remote.key, va, pd: settings.pd };
-                payload(&mut reach, many, most_parts(count.div_ceil(settings.mtu) - 1), self.bus)
+                payload(&mut reach, many, most_parts(settings.packets(count) - 1), self.bus)
             }
         };
         let (data, parts) = match data {
@@ -214,7 +214,7 @@ impl Portion<'_> {
                 if job.is_some_and(|job| !job.is_new()) {
                     return;
                 }
-                return self.refuse(qpn, psn_add(psn, offset / settings.mtu), Refusal::Access(error));
+                return self.refuse(qpn, psn_add(psn, offset >> settings.log_mtu), Refusal::Access(error));
             }
         };
         self.spent += count as usize + parts * PART_COST;
@@ -228,7 +228,7 @@ impl Portion<'_> {
             (false, false) => Operation::ReadMiddle,
         };
         let word = u32::from(aeth::ACK) << 24 | msn;
-        self.send_answer(qpn, operation, psn_add(psn, offset / settings.mtu), word, 0, (data, count), fence);
+        self.send_answer(qpn, operation, psn_add(psn, offset >> settings.log_mtu), word, 0, (data, count), fence);
         if let Some(next) = self.cut.take() {
             // The rest of it goes packet by packet.
             let Some(qp) = self.qp(qpn) else { return };
