@@ -2,18 +2,22 @@
 
     python3 perf_table.py [--repeat N] [TOOL...]
 
-Prints a JSON line for each row, {"test", "connection", "size", "unit", "cx10", "rxe", "ratio"}: bandwidth in MiB/s,
-latency in us, and how many times the device is ahead. rdma_rxe runs on a network device of its own in the same kernel,
+Prints a JSON line about the guest, {"kernel", "processor", "processors"}, and one for each row, {"profile", "test",
+"connection", "size", "unit", "cx10", "rxe", "ratio"}: bandwidth in MiB/s, latency in us, and how many times the device is
+ahead. rdma_rxe runs on a network device of its own in the same kernel,
 with the same path MTU. Runs alternate between the two; of several the median counts.
 """
 
 import argparse
 import json
+import os
+import re
 import statistics
 import sys
 
 import perf
 import rdma
+from harness import read
 
 SIZES = (2, 64, 1024, 4096, 16384, 65536, 262_144, 1 << 20)
 TESTS = [
@@ -59,6 +63,9 @@ def main():
     parser.add_argument("tools", nargs="*", help="only tests of these tools")
     options = parser.parse_args()
     devices = {"cx10": rdma.mlx5(), "rxe": rdma.rxe()}
+    processor = re.search(r"^model name\s*: (.*)$", read("/proc/cpuinfo"), re.M)
+    guest = {"kernel": os.uname().release, "processor": processor[1] if processor else os.uname().machine}
+    print(json.dumps(guest | {"processors": os.cpu_count()}), flush=True)
     behind = 0
     for tool, connection in TESTS:
         if options.tools and tool not in options.tools:
@@ -70,7 +77,7 @@ def main():
                     result = once(device, tool, connection, size)
                     if result is not None:
                         found[name].append(result)
-            row = {"test": tool, "connection": connection, "size": size}
+            row = {"profile": devices["cx10"].profile, "test": tool, "connection": connection, "size": size}
             row["unit"] = "us" if tool.endswith("_lat") else "MiB/s"
             row |= {name: round(statistics.median(runs), 3) if runs else None for name, runs in found.items()}
             row["ratio"] = None
