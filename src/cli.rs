@@ -10,6 +10,7 @@ pub mod serve;
 pub mod show;
 
 use crate::config::{self, ConfigError, FaultRule, Sources};
+use crate::dma::order::{Illegal, Policy};
 use crate::profile::Profile;
 use crate::trace;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -112,6 +113,9 @@ pub struct DeviceArgs {
     /// of profile and file
     #[arg(long = "wire-fault", value_name = "SPEC", value_parser = FaultRule::parse)]
     pub wire_faults: Vec<FaultRule>,
+    /// Order of memory accesses.
+    #[command(flatten)]
+    pub order: OrderArgs,
 }
 
 /// `--doorbells`.
@@ -132,19 +136,69 @@ impl From<DoorbellsArg> for config::Doorbells {
     }
 }
 
+/// In which order the device performs its memory accesses.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Order")]
+pub struct OrderArgs {
+    /// Policy: in-order, random, lifo, tail-first, hold-one, qp-skew, read-early, read-late or pct(DEPTH); see below
+    /// [default: in-order]
+    #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
+    pub order: Option<Policy>,
+    /// Seed that all decisions about order are derived from; the same seed decides the same way
+    #[arg(long, value_name = "N", value_parser = parse_seed)]
+    pub seed: Option<u64>,
+    /// Check every access by a second program of the contract; a run with a forbidden one ends with code 3
+    #[arg(long)]
+    pub check: bool,
+    /// Break a promise on purpose, to see whether tests notice: completion-first, owner-first, eqe-first, msi-first,
+    /// raw-break, atomic-torn or drain-skip
+    #[arg(long, value_name = "MODE", value_parser = parse_illegal)]
+    pub illegal: Option<Illegal>,
+    /// Write what was issued and performed, and when, to a file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub order_log: Option<PathBuf>,
+    /// Perform accesses in the order that a file of --order-log recorded, with its policy and contract
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["order", "seed", "illegal"])]
+    pub replay: Option<PathBuf>,
+}
+
+fn parse_policy(text: &str) -> Result<Policy, String> {
+    Policy::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_illegal(text: &str) -> Result<Illegal, String> {
+    Illegal::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    let value = config::keys::parse_int(text).and_then(|value| u64::try_from(value).ok());
+    value.ok_or_else(|| format!("`{text}` is not a number from 0 to {:#x}", i64::MAX))
+}
+
+impl OrderArgs {
+    /// What the options stand for among the settings.
+    fn sets(&self) -> impl Iterator<Item = String> {
+        let policy = self.order.map(|policy| format!("order.policy={policy}"));
+        let seed = self.seed.map(|seed| format!("order.seed={seed}"));
+        let check = self.check.then(|| "order.check=true".to_owned());
+        [policy, seed, check].into_iter().flatten()
+    }
+}
+
 impl DeviceArgs {
     /// Every `--set`, with what the other options stand for behind them.
     pub fn all_sets(&self) -> Vec<String> {
         let doorbells = self.doorbells.map(|arg| format!("doorbells={}", config::Doorbells::from(arg).name()));
         let faults: Vec<String> = self.wire_faults.iter().map(FaultRule::to_string).collect();
         let faults = (!faults.is_empty()).then(|| format!("wire.fault={}", faults.join(" ")));
-        self.sets.iter().cloned().chain(doorbells).chain(faults).collect()
+        self.sets.iter().cloned().chain(doorbells).chain(faults).chain(self.order.sets()).collect()
     }
 
     /// Reads and checks the configuration.
     pub fn load(&self) -> Result<Profile, ConfigError> {
-        let profile =
-            config::load(&Sources { profile: self.profile.clone(), file: self.config.clone(), sets: self.all_sets() })?;
+        let sources = Sources { profile: self.profile.clone(), file: self.config.clone(), sets: self.all_sets() };
+        let mut profile = config::load(&sources)?;
+        profile.order.illegal = self.order.illegal;
         for warning in profile.warnings() {
             log::warn!(target: "cx10::config", "{warning}");
         }

@@ -7,7 +7,7 @@ pub mod rdma;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::device::Function;
-use crate::device::clock::ManualClock;
+use crate::device::clock::{Clock, ManualClock};
 use crate::device::function::ResetKind;
 use crate::dma::map::Rights;
 use crate::dma::{Iova, MemoryMap};
@@ -202,14 +202,31 @@ impl Rig {
         panic!("the device never becomes idle");
     }
 
+    /// Lets a microsecond pass; whether memory accesses are still pending.
+    pub fn tick(&mut self) -> bool {
+        self.clock.advance(1000);
+        self.settle();
+        self.function.bus_mut().next_due().is_some()
+    }
+
+    /// Lets time pass until no memory access is pending.
+    pub fn land(&mut self) {
+        while let Some(at) = self.function.bus_mut().next_due() {
+            self.clock.advance(at.saturating_sub(self.clock.now()));
+            self.settle();
+        }
+    }
+
     /// Runs a command and returns its answer. If the device wants pages for it, it gets none.
     pub fn exec(&mut self, input: &[u8], outlen: usize) -> Answer {
         self.post(0, input, outlen);
         self.ring(1);
+        self.land();
         if self.entry(0)[0x3f] & 1 != 0 {
             const LAST: u64 = 31;
             self.post(LAST, &Rig::input(0x108, 0, 16), 16);
             self.ring(1 << LAST);
+            self.land();
         }
         let entry = self.entry(0);
         assert_eq!(entry[0x3f] & 1, 0, "the device answers every command");

@@ -34,6 +34,8 @@ Examples:
   cx10 run --set mkey.exempt=memic,window        let some kinds of strict keys pass
   cx10 run --set caps.general.imaicl=0           do not advertise memory windows
   cx10 run --wire-fault drop:service=rc,every=100 -- ./my-test    one packet in a hundred is lost (cx10 help serve)
+  cx10 run --order random --seed 7 --check -- ./my-test           memory accesses in any legal order (cx10 help serve)
+  cx10 run --order tail-first --order-log /tmp/o.log -- ./my-test && cx10 run --replay /tmp/o.log -- ./my-test
   cx10 run --trace /tmp/t.jsonl && cx10 trace /tmp/t.jsonl --failed
 
 Exit status: 0 clean, 1 set-up error, 2 the guest broke the ordering contract, 3 a check of cx10 failed; with CMD, the status
@@ -61,6 +63,21 @@ hit by the first rule that wants it.
   nth=N every=N times=N     first packet that is hit, from 1 on; distance of the next; how many in all
 With nth or psn but not every, one packet is hit; with none of these, all. The report has counts for
 each rule.
+
+Order: --order POLICY lets memory accesses be performed in another order than they were issued, any
+that the contract (order.profile) allows and none that it forbids:
+  in-order      as issued
+  random        every piece at a time of its own
+  lifo          what was issued last comes first
+  tail-first    the last piece of each packet first, the rest held: for who polls the last byte
+  hold-one      one piece of each packet held
+  qp-skew       the data of some queue pairs held, of others not
+  read-early    reads at once, writes held
+  read-late     writes at once, reads held
+  pct(DEPTH)    queues have priorities that change DEPTH-1 times
+Contracts: cx10-unordered, cx10-ro, cx10-worst, pcie-strong, pcie-relaxed, pcie-unordered; `cx10
+profile keys order` has the knobs in which they differ, each of them can be set: --set
+order.raw_scope=bytes. --illegal MODE breaks a promise on purpose: a correct driver must fail.
 
 Examples:
   cx10 serve --socket /tmp/cx10.sock

@@ -43,6 +43,15 @@ fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
     if let Some(trace) = &args.record.trace {
         add("--trace", trace);
     }
+    if let Some(mode) = args.device.order.illegal {
+        add("--illegal", &mode.name());
+    }
+    if let Some(file) = &args.device.order.order_log {
+        add("--order-log", file);
+    }
+    if let Some(file) = &args.device.order.replay {
+        add("--replay", file);
+    }
     if let Some(filter) = &log.log {
         add("--log", filter);
     }

@@ -1,14 +1,18 @@
 //! `cx10 serve`: the device alone, for any VMM.
 
-use super::{EXIT_CLEAN, EXIT_USAGE, ServeArgs};
+use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, ServeArgs};
 use crate::cmdif::error::meaning;
 use crate::config::ConfigError;
 use crate::device::Function;
 use crate::device::clock::MonotonicClock;
+use crate::dma::Bus;
+use crate::dma::order::log::Writer;
+use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
 use crate::sys;
 use crate::transport::listener::Listener;
 use crate::transport::server::Server;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -34,6 +38,25 @@ pub enum ServeError {
     Engine(#[from] engine::Error),
 }
 
+/// Bytes that a log of the order has at most; that is hours of traffic.
+const MOST_LOG: u64 = 1 << 30;
+
+/// Lets the bus record its order.
+fn order(args: &OrderArgs, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
+    let Some(path) = &args.order_log else { return Ok(()) };
+    let file = |source| ServeError::File { path: path.clone(), source };
+    if bus.order().is_none() {
+        // Accesses as they are issued: to compare with.
+        bus.reorder(Some(Order::new(Settings { check: args.check, ..Settings::default() })));
+    }
+    if let Some(order) = bus.order_mut() {
+        let out = File::create(path).map_err(file)?;
+        let log = Writer::new(Box::new(out), order.settings(), device, MOST_LOG).map_err(file)?;
+        order.keep_log(log);
+    }
+    Ok(())
+}
+
 /// Serves the device until a signal, or until the first VMM has left with `--once`. Returns the exit code: that of
 /// the verdict.
 pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
@@ -50,7 +73,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
         move |source| ServeError::File { path, source }
     };
     let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
+    let device = profile.identity();
     let mut function = Function::new(profile, Box::new(MonotonicClock::start()), trace);
+    order(&args.device.order, &device, function.bus_mut())?;
     let options = Options { once: args.once, ..Options::default() };
     let listener = Listener::bind(path, options.socket_mode).map_err(file(path))?;
     let server = Server::new(listener, engine::Device::layout(&function));

@@ -198,6 +198,17 @@ impl Profile {
         serde_json::Value::Object(root)
     }
 
+    /// The device in one line, for records that only fit the same one: its name, its PCI id, and a checksum of its
+    /// configuration but for the order of memory accesses.
+    pub fn identity(&self) -> String {
+        let mut text = String::new();
+        for (path, entry) in self.entries.iter().filter(|(path, _)| !path.starts_with("order.")) {
+            let _ = writeln!(text, "{path} = {}", entry.value);
+        }
+        let sum = crc32fast::hash(text.as_bytes());
+        format!("{} {:04x}:{:04x} {sum:08x}", self.name, self.pci.vendor_id, self.pci.device_id)
+    }
+
     /// All keys in force with the place that set each.
     pub fn entries(&self) -> &Entries {
         &self.entries

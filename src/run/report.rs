@@ -3,7 +3,7 @@
 use super::accel::Decided;
 use super::guest::{Facts, LogLine};
 use super::tools;
-use crate::trace::report::{KeyRefusal, RunSummary, Verdict, WireFault};
+use crate::trace::report::{KeyRefusal, Order, Overtaking, RunSummary, Verdict, WireFault};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -120,9 +120,29 @@ impl Report {
             out.line("command", &format!("exit status {status}"));
         }
         if let Some(device) = &self.device {
-            out.line("verdict", device.verdict().name());
+            let verdict = device.verdict().name();
+            let order = device.order.as_ref().map(|_| format!(" ({})", device.policy));
+            out.line("verdict", &format!("{verdict}{}", order.unwrap_or_default()));
+            self.hint(device, &mut out);
         }
         out.0
+    }
+
+    /// What a failure under a policy that reorders may mean.
+    fn hint(&self, device: &RunSummary, out: &mut Text) {
+        let failed = self.exit.as_ref().is_none_or(|exit| exit.status.is_some_and(|status| status != 0));
+        let Some(order) = device.order.as_ref().filter(|order| order.policy != "in-order" && failed) else { return };
+        let seed = order.seed;
+        out.line(
+            "hint",
+            &format!(
+                "data became visible in an order that the contract allows ({}, seed {seed}). Software that polls memory \
+                 for data, its last byte or a flag, instead of a completion, then hangs or takes stale data for new, as \
+                 ib_write_lat does and ib_send_lat does not. Run it again with --order in-order: what still fails there \
+                 is not about order",
+                order.policy
+            ),
+        );
     }
 
     fn guest_lines(&self, out: &mut Text) {
@@ -235,10 +255,71 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
     .collect();
     out.list("missing", &unimplemented);
     let fault = |f: &WireFault| format!("{}: {} of {} packets", f.rule, f.hit, f.seen);
+    if let Some(order) = &device.order {
+        order_lines(order, out);
+    }
     out.list("fault", &device.wire_faults.iter().map(fault).collect::<Vec<_>>());
     out.list("dma error", &counted(&device.dma_errors));
     out.list("violation", &counted(&device.violations));
     out.list("internal", &device.internal_failures);
+}
+
+fn order_lines(order: &Order, out: &mut Text) {
+    if let Some(mode) = &order.illegal {
+        out.line("ILLEGAL", &format!("{mode}: the device broke its contract on purpose; a correct driver must fail"));
+    }
+    let setting = |name: &str| order.settings.get(name).map_or("", String::as_str);
+    let applied: u64 = order.applied.values().sum();
+    let reasons: Vec<String> = order.applied.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    out.line(
+        "order",
+        &format!(
+            "{} accesses issued, {applied} parts performed ({}), {} held, {} drains, {} dropped, {} lost",
+            order.issued,
+            reasons.join(", "),
+            order.held,
+            order.drains,
+            order.discarded,
+            order.lost
+        ),
+    );
+    out.line(
+        "limits",
+        &format!(
+            "delay {} us, hold {} us, {} bytes, {} accesses; at most {} bytes and {} accesses were pending, the oldest {} us",
+            setting("max_delay"),
+            setting("hold"),
+            setting("max_bytes"),
+            setting("max_transactions"),
+            order.most_bytes,
+            order.most_pending,
+            order.longest_us
+        ),
+    );
+    out.list("overtaken", &order.overtaken.iter().map(overtaking).collect::<Vec<_>>());
+    out.list("never", &order.never.iter().map(overtaking).collect::<Vec<_>>());
+    let checked = match &order.check {
+        None => "no (--check)".to_owned(),
+        Some(check) if check.legal => {
+            format!("legal: {} accesses, {} parts, {} drains", check.issued, check.applied, check.drains)
+        }
+        Some(check) => format!("NOT LEGAL: {} violations of the contract", check.violations),
+    };
+    out.line("checked", &checked);
+    if let Some(check) = order.check.as_ref().filter(|check| !check.legal) {
+        out.list("not legal", &check.described);
+    }
+}
+
+fn overtaking(pair: &Overtaking) -> String {
+    let what = match &pair.earlier {
+        None => format!("{}: later parts before earlier ones", pair.later),
+        Some(earlier) => {
+            let place = if pair.same_stream { "the same queue" } else { "another queue" };
+            format!("{} over {earlier} of {place}", pair.later)
+        }
+    };
+    if pair.count > 0 { format!("{what}{}", times(pair.count)) } else { what }
 }
 
 fn counted(names: &BTreeMap<String, u64>) -> Vec<String> {

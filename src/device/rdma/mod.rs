@@ -23,6 +23,8 @@ pub mod umr;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
