@@ -10,6 +10,7 @@ pub mod serve;
 pub mod show;
 
 use crate::config::{self, ConfigError, FaultRule, Sources};
+use crate::dma::order::log::Log;
 use crate::dma::order::{Illegal, Policy};
 use crate::profile::Profile;
 use crate::trace;
@@ -158,7 +159,7 @@ pub struct OrderArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub order_log: Option<PathBuf>,
     /// Perform accesses in the order that a file of --order-log recorded, with its policy and contract
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["order", "seed", "illegal"])]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["order", "seed"])]
     pub replay: Option<PathBuf>,
 }
 
@@ -175,7 +176,32 @@ fn parse_seed(text: &str) -> Result<u64, String> {
     value.ok_or_else(|| format!("`{text}` is not a number from 0 to {:#x}", i64::MAX))
 }
 
+/// Why an order cannot be repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct ReplayError {
+    path: PathBuf,
+    reason: String,
+}
+
 impl OrderArgs {
+    /// The order to repeat on a device, if there is one.
+    pub fn recorded(&self, profile: &Profile) -> Result<Option<Log>, ReplayError> {
+        let Some(path) = &self.replay else { return Ok(None) };
+        let failed = |reason: String| ReplayError { path: path.clone(), reason };
+        let mut log = Log::open(path).map_err(|error| failed(error.to_string()))?;
+        log.expect_device(&profile.identity()).map_err(|error| failed(error.to_string()))?;
+        if let Some(mode) = log.settings.illegal.filter(|mode| Some(*mode) != self.illegal) {
+            return Err(failed(format!(
+                "it was recorded in an illegal mode; repeat it with --illegal {}",
+                mode.name()
+            )));
+        }
+        log.settings.illegal = self.illegal;
+        log.settings.check |= self.check;
+        Ok(Some(log))
+    }
+
     /// What the options stand for among the settings.
     fn sets(&self) -> impl Iterator<Item = String> {
         let policy = self.order.map(|policy| format!("order.policy={policy}"));

@@ -1,6 +1,6 @@
 //! `cx10 run`: from the command line to [`crate::run`].
 
-use super::{Accel, LogArgs, RunArgs};
+use super::{Accel, LogArgs, ReplayError, RunArgs};
 use crate::config::ConfigError;
 use crate::run::{self, RunError, RunOptions, ServeProcess};
 use std::ffi::OsString;
@@ -12,6 +12,9 @@ pub enum Error {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The order cannot be repeated.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// The run failed.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -21,7 +24,7 @@ impl Error {
     /// Exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Config(_) => super::EXIT_USAGE,
+            Error::Config(_) | Error::Replay(_) => super::EXIT_USAGE,
             Error::Run(error) => error.exit_code(),
         }
     }
@@ -90,7 +93,8 @@ fn options(args: &RunArgs, log: &LogArgs) -> RunOptions {
 /// Runs a guest. Returns the exit code.
 pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
     // A mistake in the configuration is told before images are made.
-    args.device.load()?;
+    let profile = args.device.load()?;
+    args.device.order.recorded(&profile)?;
     let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
     Ok(run::run(&options(args, log), &mut device)?.exit_code)
 }

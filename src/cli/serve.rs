@@ -1,12 +1,13 @@
 //! `cx10 serve`: the device alone, for any VMM.
 
-use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, ServeArgs};
+use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, ReplayError, ServeArgs};
 use crate::cmdif::error::meaning;
 use crate::config::ConfigError;
 use crate::device::Function;
 use crate::device::clock::MonotonicClock;
 use crate::dma::Bus;
-use crate::dma::order::log::Writer;
+use crate::dma::order::log::{Log, Writer};
+use crate::dma::order::replay::{Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
 use crate::sys;
@@ -22,6 +23,9 @@ pub enum ServeError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The order cannot be repeated.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// A file or socket cannot be used.
     #[error("{path}: {source}")]
     File {
@@ -41,8 +45,13 @@ pub enum ServeError {
 /// Bytes that a log of the order has at most; that is hours of traffic.
 const MOST_LOG: u64 = 1 << 30;
 
-/// Lets the bus record its order.
-fn order(args: &OrderArgs, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
+/// Lets the bus repeat a recorded order, and record its own.
+fn order(args: &OrderArgs, recorded: Option<Log>, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
+    if let Some(log) = recorded {
+        let mut order = Order::new(log.settings.clone());
+        order.follow(Plan::Replay(Replay::new(&log)));
+        bus.reorder(Some(order));
+    }
     let Some(path) = &args.order_log else { return Ok(()) };
     let file = |source| ServeError::File { path: path.clone(), source };
     if bus.order().is_none() {
@@ -74,8 +83,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     };
     let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
     let device = profile.identity();
+    let recorded = args.device.order.recorded(&profile)?;
     let mut function = Function::new(profile, Box::new(MonotonicClock::start()), trace);
-    order(&args.device.order, &device, function.bus_mut())?;
+    order(&args.device.order, recorded, &device, function.bus_mut())?;
     let options = Options { once: args.once, ..Options::default() };
     let listener = Listener::bind(path, options.socket_mode).map_err(file(path))?;
     let server = Server::new(listener, engine::Device::layout(&function));

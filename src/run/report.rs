@@ -3,7 +3,7 @@
 use super::accel::Decided;
 use super::guest::{Facts, LogLine};
 use super::tools;
-use crate::trace::report::{KeyRefusal, Order, Overtaking, RunSummary, Verdict, WireFault};
+use crate::trace::report::{KeyRefusal, Order, OrderReplay, Overtaking, RunSummary, Verdict, WireFault};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -298,6 +298,10 @@ fn order_lines(order: &Order, out: &mut Text) {
     );
     out.list("overtaken", &order.overtaken.iter().map(overtaking).collect::<Vec<_>>());
     out.list("never", &order.never.iter().map(overtaking).collect::<Vec<_>>());
+    if let Some(replay) = &order.replay {
+        let OrderReplay { diverged, remaining } = replay;
+        out.line("replay", &format!("{diverged} parts out of turn, {remaining} recorded ones did not come"));
+    }
     let checked = match &order.check {
         None => "no (--check)".to_owned(),
         Some(check) if check.legal => {

@@ -297,6 +297,15 @@ pub struct OrderCheck {
     pub described: Vec<String>,
 }
 
+/// How far a recorded order could be repeated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderReplay {
+    /// Parts that were performed out of turn: what was recorded before them did not come in time.
+    pub diverged: u64,
+    /// Parts that were recorded and did not come.
+    pub remaining: u64,
+}
+
 /// In which order memory accesses were performed. Without a policy that reorders there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -333,6 +342,8 @@ pub struct Order {
     pub overtaken: Vec<Overtaking>,
     /// Overtakings that the contract allows and that never happened.
     pub never: Vec<Overtaking>,
+    /// What a repeated order came to.
+    pub replay: Option<OrderReplay>,
     /// What the checker found, if it looked on.
     pub check: Option<OrderCheck>,
 }

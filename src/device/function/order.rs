@@ -4,13 +4,14 @@ use crate::dma::order::coverage::Row;
 use crate::dma::order::log::Why;
 use crate::dma::order::{self, Illegal, Settings};
 use crate::trace::RunSummary;
-use crate::trace::report::{Order, OrderCheck, Overtaking};
+use crate::trace::report::{Order, OrderCheck, OrderReplay, Overtaking};
 
 /// The policy in one line, as every output has it.
-pub(super) fn headline(settings: &Settings) -> String {
+fn headline(settings: &Settings, replay: bool) -> String {
     let Settings { policy, seed, illegal, .. } = settings;
     let illegal = illegal.map(|mode| format!("ILLEGAL {}, ", mode.name())).unwrap_or_default();
-    format!("{illegal}{policy}, seed {seed}, contract {}", settings.describe_profile())
+    let repeated = if replay { "repeated order of " } else { "" };
+    format!("{illegal}{repeated}{policy}, seed {seed}, contract {}", settings.describe_profile())
 }
 
 fn reason(why: Why) -> &'static str {
@@ -52,7 +53,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         summary.internal_failure(format!("order: {} accesses not allowed{mode}; first: {first}", check.violations));
     }
     let applied = Why::ALL.iter().zip(counters.applied).filter(|(_, count)| *count > 0);
-    summary.policy = headline(settings);
+    summary.policy = headline(settings, engine.replay().is_some());
     summary.order = Some(Order {
         policy: settings.policy.to_string(),
         profile: settings.describe_profile(),
@@ -70,6 +71,9 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         longest_us: counters.oldest,
         overtaken: overtaken.into_iter().map(overtaking).collect(),
         never: never.into_iter().map(overtaking).collect(),
+        replay: engine
+            .replay()
+            .map(|replay| OrderReplay { diverged: replay.diverged(), remaining: replay.remaining() as u64 }),
         check,
     });
 }
