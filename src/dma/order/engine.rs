@@ -595,4 +595,13 @@ fn issued<'a>(tick: Tick, id: TxnId, seq: u64, source: Option<TxnId>, steps: u16
 }
 
 #[cfg(test)]
+impl Order {
+    /// Applies a part whatever the policy says.
+    pub(super) fn apply_for_test(&mut self, choice: Choice, memory: &mut dyn Memory) {
+        assert!(self.pool.is_enabled(choice));
+        self.apply(choice, Why::Due, memory);
+    }
+}
+
+#[cfg(test)]
 pub(in crate::dma::order) mod tests;

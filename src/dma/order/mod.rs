@@ -22,6 +22,7 @@ pub mod log;
 pub mod overtakes;
 pub mod policy;
 pub mod pool;
+pub mod program;
 pub mod replay;
 pub mod rules;
 pub mod settings;
