@@ -341,3 +341,73 @@ fn serve_says_why_it_cannot_start() {
     }
     assert!(!Path::new(&dir.path("s")).exists());
 }
+
+#[test]
+fn litmus_prints_the_table_and_ends_with_0() {
+    let text = ok(&["litmus"]);
+    for row in ["A1   -   A   A   -   A   A ", "C1   -   -   A   -   -   A ", "G5   -   -   -   A   A   A "] {
+        assert!(text.contains(row), "{row}\n{text}");
+    }
+    assert!(text.contains("engine and model agree"), "{text}");
+    assert!(ok(&["litmus", "C", "--mode", "nu"]).contains("12 programs, 1 mode: engine and model agree"));
+}
+
+#[test]
+fn litmus_prints_the_complete_outcome_set_of_a_file() {
+    let dir = Dir::new("litmus");
+    let file = dir.path("a2.json");
+    std::fs::write(&file, ok(&["litmus", "A2", "--source"])).unwrap();
+    let line: serde_json::Value =
+        serde_json::from_str(&ok(&["litmus", "--file", &file, "--mode", "NU", "--json"])).unwrap();
+    assert_eq!((&line["name"], &line["mode"], &line["count"]), (&"A2".into(), &"NU".into(), &4.into()));
+    assert_eq!(line["outcomes"].as_array().unwrap().len(), 4);
+    assert_eq!(line["outcomes"][2], serde_json::json!({ "a": 1, "b": 0, "x0@end": 1, "x1@end": 1 }));
+    assert_eq!((&line["sound"], &line["complete"]), (&true.into(), &true.into()));
+    // All of the table, one line a program and mode.
+    std::fs::write(&file, ok(&["litmus", "--source"])).unwrap();
+    assert_eq!(ok(&["litmus", "--file", &file, "--json"]), ok(&["litmus", "--json"]));
+}
+
+#[test]
+fn litmus_ends_with_3_where_a_claim_is_wrong() {
+    let dir = Dir::new("litmus-claim");
+    let file = dir.path("a1.json");
+    std::fs::write(&file, ok(&["litmus", "A1", "--source"]).replace("\"S\": false", "\"S\": true")).unwrap();
+    let output = cx10(&["litmus", "--file", &file]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        stdout(&output).contains("A1 S: DIFFERS, stated to be allowed, found to be forbidden"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(!stdout(&output).contains("A1 R: DIFFERS"));
+}
+
+#[test]
+fn litmus_refuses_what_it_cannot_run() {
+    let dir = Dir::new("litmus-bad");
+    let file = dir.path("p.json");
+    let run = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        refused(&["litmus", "--file", &file])
+    };
+    assert!(run("{\"devise\": []}").contains("p.json: unknown field `devise`, expected one of"));
+    assert!(run("no JSON").contains("line 1 column 2"));
+    assert!(run(&" ".repeat((1 << 20) + 1)).contains("the limit of a program file"));
+    assert!(refused(&["litmus", "--file", "/dev/zero"]).contains("the limit of a program file"));
+    assert!(refused(&["litmus", "--file", "/"]).contains("directory"));
+    assert!(refused(&["litmus", "--file", &dir.path("none")]).contains("No such file"));
+    assert!(refused(&["litmus", "A99"]).contains("no program `A99`"));
+    assert!(refused(&["litmus", "--set", "raw_scop=qp"]).contains("did you mean `raw_scope`?"));
+    assert!(refused(&["litmus", "--set", "ack=visble"]).contains("did you mean `visible`?"));
+    assert!(refused(&["litmus", "--mode", "XX"]).contains("possible values: S, R, U, NS, NR, NU"));
+    assert!(refused(&["litmus", "--seed", "1"]).contains("--random"));
+}
+
+#[test]
+fn litmus_runs_random_programs_that_a_seed_repeats() {
+    let count = |text: String| text.split(" comparisons").next().map(str::to_string);
+    let first = count(ok(&["litmus", "--random", "20", "--seed", "9"]));
+    assert!(first.as_ref().unwrap().contains("20 random programs of seed 9: engine and model agree"), "{first:?}");
+    assert_eq!(first, count(ok(&["litmus", "--random", "20", "--seed", "9"])));
+}

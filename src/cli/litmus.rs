@@ -117,7 +117,8 @@ impl LitmusError {
 
 /// Runs the subcommand. Returns the exit code.
 pub fn litmus(args: &LitmusArgs, quiet: bool) -> Result<u8, LitmusError> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    // Large, so that lines rarely meet the progress display on a terminal.
+    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
     let modes = if args.modes.is_empty() { Mode::ALL.to_vec() } else { args.modes.clone() };
     let code = if args.mutants {
         mutants(&mut out, args.json, quiet)?
@@ -126,16 +127,19 @@ pub fn litmus(args: &LitmusArgs, quiet: bool) -> Result<u8, LitmusError> {
     } else {
         let mut programs = chosen(args)?;
         apply_sets(&mut programs, &args.sets)?;
-        if args.source {
+        let progress = Progress::new(quiet || !io::stderr().is_terminal());
+        let code = if args.source {
             print_sources(&mut out, &programs)?;
             EXIT_CLEAN
         } else if args.json {
-            json_lines(&mut out, &programs, &modes, args)?
+            json_lines(&mut out, &programs, &modes, args, &progress)?
         } else if args.file.is_some() || args.outcomes {
-            details(&mut out, &programs, &modes, args)?
+            details(&mut out, &programs, &modes, args, &progress)?
         } else {
-            matrix(&mut out, &programs, &modes, args)?
-        }
+            matrix(&mut out, &programs, &modes, args, &progress)?
+        };
+        progress.finish();
+        code
     };
     out.flush()?;
     Ok(code)
@@ -247,7 +251,8 @@ struct Cell {
 }
 
 impl Cell {
-    fn run(p: &Program, mode: Mode) -> Result<Cell, LitmusError> {
+    fn run(p: &Program, mode: Mode, progress: &Progress) -> Result<Cell, LitmusError> {
+        progress.step(&format!("{} {mode}", p.source.name));
         let comparison = match compare(p, mode, &Effort::default()) {
             Ok(comparison) => Ok(comparison),
             Err(CompareError::Explore(error @ ExploreError::Engine(_))) => Err(error),
@@ -301,7 +306,13 @@ fn ask(p: &Program) -> String {
 }
 
 /// The table: one line a program, one column a mode.
-fn matrix(out: &mut impl Write, programs: &[Program], modes: &[Mode], args: &LitmusArgs) -> Result<u8, LitmusError> {
+fn matrix(
+    out: &mut impl Write,
+    programs: &[Program],
+    modes: &[Mode],
+    args: &LitmusArgs,
+    progress: &Progress,
+) -> Result<u8, LitmusError> {
     let width = programs.iter().map(|p| p.source.name.len()).max().unwrap_or(0).max(4);
     let columns: String = modes.iter().map(|m| format!("{m:<4}")).collect();
     writeln!(out, "{:<width$} {columns} asked: may this be seen?", "")?;
@@ -309,7 +320,7 @@ fn matrix(out: &mut impl Write, programs: &[Program], modes: &[Mode], args: &Lit
     for p in programs {
         let mut row = String::new();
         for &mode in modes {
-            let cell = Cell::run(p, mode)?;
+            let cell = Cell::run(p, mode, progress)?;
             let mark = match &cell.comparison {
                 Err(_) => "E!",
                 Ok(c) if !c.is_sound() => "U!",
@@ -347,13 +358,19 @@ fn matrix(out: &mut impl Write, programs: &[Program], modes: &[Mode], args: &Lit
 }
 
 /// Each program with all of its outcomes.
-fn details(out: &mut impl Write, programs: &[Program], modes: &[Mode], args: &LitmusArgs) -> Result<u8, LitmusError> {
+fn details(
+    out: &mut impl Write,
+    programs: &[Program],
+    modes: &[Mode],
+    args: &LitmusArgs,
+    progress: &Progress,
+) -> Result<u8, LitmusError> {
     let mut wrong = false;
     for p in programs {
         writeln!(out, "{}  {}", p.source.name, p.source.title)?;
         writeln!(out, "    {}", p.source)?;
         for &mode in modes {
-            let cell = Cell::run(p, mode)?;
+            let cell = Cell::run(p, mode, progress)?;
             wrong |= !cell.passes();
             if let Ok(c) = &cell.comparison {
                 let verdict = match (p.source.ask.is_empty(), c.allows(p)) {
@@ -393,11 +410,12 @@ fn json_lines(
     programs: &[Program],
     modes: &[Mode],
     args: &LitmusArgs,
+    progress: &Progress,
 ) -> Result<u8, LitmusError> {
     let mut wrong = false;
     for p in programs {
         for &mode in modes {
-            let cell = Cell::run(p, mode)?;
+            let cell = Cell::run(p, mode, progress)?;
             wrong |= !cell.passes();
             writeln!(out, "{}", cell_json(p, mode, &cell, args.explain))?;
         }
@@ -481,7 +499,7 @@ fn random_programs(
                     };
                     let small = random::shrink(&p, fails);
                     progress.finish();
-                    let cell = Cell::run(&small, mode)?;
+                    let cell = Cell::run(&small, mode, &Progress::new(true))?;
                     if args.json {
                         let mut object = cell_json(&small, mode, &cell, true);
                         object["program"] = json!(small.source);

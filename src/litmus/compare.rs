@@ -108,3 +108,34 @@ pub fn describe(program: &Program, schedule: &[Move]) -> Vec<String> {
     };
     schedule.iter().filter_map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::litmus::table;
+
+    fn mixed(name: &str, engine: Mode, model: Mode) -> (Program, Comparison) {
+        let p = table::programs().into_iter().find(|p| p.source.name == name).unwrap();
+        let engine = explore::explore(&p, engine, &explore::Options::default()).unwrap();
+        let allowed = oracle::outcomes(&p, model, oracle::DEFAULT_STEPS).unwrap();
+        let c = Comparison { mode: model, engine, model: allowed };
+        (p, c)
+    }
+
+    #[test]
+    fn an_engine_that_is_too_strict_is_incomplete() {
+        let (p, c) = mixed("A1", Mode::S, Mode::NU);
+        assert!(c.is_sound() && !c.is_complete());
+        assert_eq!(c.missing().map(|o| p.show(o)).collect::<Vec<_>>(), ["a=1 b=0 x@end=1 y@end=1"]);
+    }
+
+    #[test]
+    fn an_engine_that_is_too_free_is_unsound_and_says_how() {
+        let (p, c) = mixed("A1", Mode::NU, Mode::S);
+        assert!(!c.is_sound() && c.is_complete());
+        let (outcome, schedule) = c.unsound().next().unwrap();
+        assert_eq!(p.show(outcome), "a=1 b=0 x@end=1 y@end=1");
+        let lines = describe(&p, schedule);
+        assert_eq!(lines, ["device: q: W(y=1)", "cpu 0:  a=y", "cpu 0:  b=x", "device: q: W(x=1)"]);
+    }
+}

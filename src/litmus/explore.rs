@@ -28,8 +28,10 @@ use crate::dma::order::{self as engine, Choice, Horizon, Memory, NewTxn, Payload
 use crate::dma::{Iova, KeyOrder, Stream};
 use std::collections::{BTreeMap, HashSet};
 
-/// States before a program counts as too large. About 100 MB, and some ten seconds.
-pub const DEFAULT_STATES: usize = 300_000;
+/// States before a program counts as too large. Less than 100 MB.
+pub const DEFAULT_STATES: usize = 200_000;
+/// States before schedules that cannot matter are left out.
+const FULL_STATES: usize = 40_000;
 
 /// Address of the first granule.
 const BASE: u64 = 0x1000;
@@ -134,8 +136,12 @@ pub fn rules(mode: Mode, set: Knobs, omit: Omit) -> Rules {
 
 /// All outcomes of the real engine. A program with too many schedules is tried again with fewer.
 pub fn explore(program: &Program, mode: Mode, options: &Options) -> Result<Exploration, ExploreError> {
-    match explore_once(program, mode, options) {
-        Err(ExploreError::TooLarge(_)) if !options.reduce => explore_once(program, mode, &options.reduced()),
+    if options.reduce {
+        return explore_once(program, mode, options);
+    }
+    let full = Options { max_states: options.max_states.min(FULL_STATES), ..*options };
+    match explore_once(program, mode, &full) {
+        Err(ExploreError::TooLarge(_)) => explore_once(program, mode, &options.reduced()),
         done => done,
     }
 }
@@ -553,5 +559,43 @@ impl Memory for Toy<'_> {
                 self.blame("it reports a sample of what it did not read");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::litmus::program::parse;
+    use crate::litmus::table;
+
+    #[test]
+    fn schedules_that_are_left_out_do_not_matter() {
+        let quick = Options::default().reduced();
+        for p in table::programs() {
+            for mode in Mode::ALL {
+                let full = explore(&p, mode, &Options::default()).unwrap();
+                let reduced = explore(&p, mode, &quick).unwrap();
+                assert!(full.outcomes.keys().eq(reduced.outcomes.keys()), "{} {mode}", p.source.name);
+                assert!(reduced.reduced && !full.reduced);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wide_program_is_explored_and_a_wider_one_refused() {
+        let text = |places: usize| {
+            let write = |i| format!(r#"{{"kind": "W", "queue": "q{i}", "at": ["x{i}"], "values": [1]}}"#);
+            let load = |i| format!(r#"{{"kind": "load", "at": "x{i}", "into": "r{i}"}}"#);
+            let device: Vec<String> = (0..12).map(write).collect();
+            let cpu: Vec<String> = (0..places).map(load).collect();
+            format!(r#"{{"device": [{}], "cpus": [[{}]]}}"#, device.join(","), cpu.join(","))
+        };
+        let run = |text: &str| {
+            let options = Options { max_states: 2000, ..Options::default() };
+            explore(&parse(text).unwrap()[0], Mode::NU, &options)
+        };
+        let found = run(&text(3)).unwrap();
+        assert_eq!((found.outcomes.len(), found.reduced), (8, true));
+        assert_eq!(run(&text(12)).unwrap_err(), ExploreError::TooLarge(2000));
     }
 }

@@ -18,8 +18,8 @@ use super::program::{
 };
 use std::collections::BTreeSet;
 
-/// Steps of the search before a program counts as too large. About a minute of work in a build without optimisation.
-pub const DEFAULT_STEPS: u64 = 20_000_000;
+/// Steps of the search before a program counts as too large. Some ten seconds of work in a build without optimisation.
+pub const DEFAULT_STEPS: u64 = 5_000_000;
 
 /// The program is too large for the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -365,5 +365,42 @@ impl Search<'_> {
         registers.truncate(self.program.registers.len());
         registers.extend(memory);
         registers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::litmus::program::parse;
+
+    fn program(text: &str) -> Program {
+        parse(text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_program_that_contradicts_its_order_has_no_outcome() {
+        // The strict second write waits for the first, which is told to wait for the second.
+        let text = r#"{"device": [{"kind": "W", "queue": "q", "at": ["x"], "values": [1], "after": ["l"]},
+            {"kind": "W", "queue": "q", "at": ["y"], "values": [1], "label": "l"}]}"#;
+        assert_eq!(outcomes(&program(text), Mode::S, 1000).unwrap().len(), 0);
+        assert_eq!(outcomes(&program(text), Mode::R, 1000).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn values_follow_registers() {
+        let text = r#"{"device": [{"kind": "R", "queue": "q", "at": ["x"], "into": ["a"]},
+            {"kind": "W", "queue": "q", "at": ["y"], "values": [{"reg": "a", "plus": 5}]}],
+            "cpus": [[{"kind": "store", "at": "x", "value": 7}]]}"#;
+        let p = program(text);
+        let shown: Vec<String> = outcomes(&p, Mode::NU, 1000).unwrap().iter().map(|o| p.show(o)).collect();
+        assert_eq!(shown, ["a=0 x@end=7 y@end=5", "a=7 x@end=7 y@end=12"]);
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        let writes =
+            (0..12).map(|i| format!(r#"{{"kind": "W", "queue": "q{i}", "at": ["x", "y"], "values": [{i}, 1]}}"#));
+        let text = format!(r#"{{"device": [{}]}}"#, writes.collect::<Vec<_>>().join(","));
+        assert_eq!(outcomes(&program(&text), Mode::NU, 10_000), Err(TooLarge::Steps(10_000)));
     }
 }

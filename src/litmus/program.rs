@@ -513,3 +513,129 @@ fn refuse_cycles(transactions: &[Transaction], cpus: &[Vec<Step>]) -> Result<(),
     };
     Err(invalid(&place, "it waits for itself through `after` or a register"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::litmus::table;
+
+    fn refused(text: &str) -> String {
+        parse(text).map(|p| p[0].source.to_string()).unwrap_err().to_string()
+    }
+
+    /// A program with this transaction and this processor.
+    fn with(transaction: &str, step: &str) -> String {
+        format!(r#"{{"device": [{transaction}], "cpus": [[{step}]]}}"#)
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        let write = r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [1]}"#;
+        let load = r#"{"kind": "load", "at": "x", "into": "a"}"#;
+        let cases = [
+            (with(r#"{"kind": "W", "queue": "q", "at": ["x"], "vales": [1]}"#, load), "unknown field `vales`"),
+            (with(r#"{"kind": "X", "queue": "q", "at": ["x"]}"#, load), "unknown variant `X`"),
+            (with(r#"{"kind": "W", "at": ["x"], "values": [1]}"#, load), "missing field `queue`"),
+            (with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [-1]}"#, load), "a number or"),
+            (
+                with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [4294967296]}"#, load),
+                "the limit is 4294967295",
+            ),
+            (
+                with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [{"reg": "z"}]}"#, load),
+                "nothing fills register",
+            ),
+            (
+                with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [{"rag": "z"}]}"#, load),
+                "unknown field `rag`",
+            ),
+            (with(r#"{"kind": "W", "queue": "q", "at": [], "values": []}"#, load), "device[0]: `at` names no granule"),
+            (with(r#"{"kind": "W", "queue": "q", "at": ["x", "x"], "values": [1, 2]}"#, load), "names \"x\" twice"),
+            (with(r#"{"kind": "W", "queue": "q", "at": ["x", "y"], "values": [1]}"#, load), "`values` has 1 entries"),
+            (with(r#"{"kind": "R", "queue": "q", "at": ["x"], "values": [1]}"#, load), "R only reads"),
+            (with(r#"{"kind": "R", "queue": "q", "at": ["x"], "into": ["a", null]}"#, load), "`into` has 2 entries"),
+            (
+                with(r#"{"kind": "R", "queue": "q", "at": ["x"], "into": ["a"]}"#, load),
+                "register \"a\" is filled twice",
+            ),
+            (with(r#"{"kind": "C", "queue": "q", "at": ["x"], "values": [1], "into": ["b"]}"#, load), "C only writes"),
+            (
+                with(r#"{"kind": "A", "queue": "q", "at": ["x", "y"], "values": [1, 1]}"#, load),
+                "A has one granule, not 2",
+            ),
+            (
+                with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [1], "chain": "c"}"#, load),
+                "it has no `chain`",
+            ),
+            (
+                with(r#"{"kind": "E", "queue": "q", "at": ["x"], "values": [1], "fence": "read"}"#, load),
+                "it has no `fence`",
+            ),
+            (
+                with(r#"{"kind": "W", "queue": "q", "at": ["x"], "values": [1], "after": ["l"]}"#, load),
+                "nothing has the label",
+            ),
+            (with(r#"{"kind": "W", "queue": "q", "at": ["x@end"], "values": [1]}"#, load), "names cannot have"),
+            (with(write, r#"{"kind": "load", "at": "x", "value": 1}"#), "cpus[0][0]: a load has no `value`"),
+            (with(write, r#"{"kind": "store", "at": "x"}"#), "a store needs a `value`"),
+            (with(write, r#"{"kind": "store", "at": "x", "into": "a", "value": 1}"#), "a store has no `into`"),
+            (with(write, r#"{"kind": "load", "at": "x", "label": "l", "after": ["l"]}"#), "it waits for itself"),
+            (r#"{"device": [], "cpus": []}"#.to_string(), "there is nothing in it"),
+            (format!(r#"{{"device": [{write}], "ask": {{"q": 1}}}}"#), "ask: the program has no \"q\""),
+            (format!(r#"{{"device": [{write}], "set": {{"granule": 4}}}}"#), "unknown field `granule`"),
+            (format!(r#"{{"device": [{write}], "set": {{"ack": "maybe"}}}}"#), "unknown variant `maybe`"),
+            (format!(r#"{{"device": [{write}], "allowed": {{"XX": true}}}}"#), "unknown variant `XX`"),
+            (
+                format!(r#"{{"tests": [{{"name": "T", "device": [{write}]}}, {{"device": []}}]}}"#),
+                "tests[1]: program: there is",
+            ),
+            (
+                r#"{"modes": {"S": {"fabric": "none", "waw": "SO", "raw": "SO", "ro_only": false}}, "tests": []}"#
+                    .into(),
+                "modes: S is stated",
+            ),
+            (r#"{"device": ["#.to_string(), "line 1 column"),
+            (String::new(), "EOF"),
+            ("[".repeat(100_000), "recursion limit"),
+        ];
+        for (text, expected) in cases {
+            let error = refused(&text);
+            assert!(error.contains(expected), "{text:.200}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let write = |i: usize| format!(r#"{{"kind": "W", "queue": "q{i}", "at": ["x"], "values": [1]}}"#);
+        let device = |n: usize| format!(r#"{{"device": [{}]}}"#, (0..n).map(write).collect::<Vec<_>>().join(","));
+        assert!(parse(&device(limits::TRANSACTIONS)).is_ok());
+        assert_eq!(
+            refused(&device(limits::TRANSACTIONS + 1)),
+            "device: the number of transactions is 17, the limit is 16"
+        );
+        let steps = vec![r#"{"kind": "load", "at": "x"}"#; limits::STEPS + 1].join(",");
+        assert!(refused(&format!(r#"{{"device": [], "cpus": [[{steps}]]}}"#)).contains("cpus[0]: the number of steps"));
+        let cpus = vec!["[]"; limits::CPUS + 1].join(",");
+        assert!(refused(&format!(r#"{{"device": [], "cpus": [{cpus}]}}"#)).contains("the number of processors"));
+        let name = "n".repeat(limits::NAME + 1);
+        assert!(refused(&device(1).replace("\"x\"", &format!("\"{name}\""))).contains("length of a name"));
+        assert!(refused(&" ".repeat(limits::FILE as usize + 1)).contains("its size in bytes"));
+    }
+
+    #[test]
+    fn a_program_is_written_as_it_is_read() {
+        for p in table::programs() {
+            let text = serde_json::to_string(&p.source).unwrap();
+            assert_eq!(parse(&text).unwrap(), [p]);
+        }
+    }
+
+    #[test]
+    fn a_register_is_a_dependency() {
+        let text = r#"{"device": [{"kind": "R", "queue": "q", "at": ["x"], "into": ["a"]},
+            {"kind": "W", "queue": "p", "at": ["y"], "values": [{"reg": "a", "plus": 2}]}]}"#;
+        let p = &parse(text).unwrap()[0];
+        assert_eq!(p.transactions[1].after, [Actor::Transaction(0)]);
+        assert_eq!(p.source.to_string(), "q: R(a=x); p: W(y=a+2)");
+    }
+}
