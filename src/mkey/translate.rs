@@ -261,6 +261,7 @@ pub struct Walk<'a> {
 }
 
 /// Finds what a key leads to, and checks an access to it.
+#[inline]
 fn target<'a>(
     objects: &'a Objects,
     space: &KeySpace,

@@ -186,6 +186,18 @@ impl Mapping {
         })
     }
 
+    /// Tells the processor that the first of `len` bytes from `offset` on will be read soon. Beyond [`NEAR`] bytes it
+    /// finds out by itself.
+    #[inline]
+    pub fn prefetch(&self, offset: u64, len: u64) {
+        const LINE: usize = 64;
+        let len = len.min(NEAR as u64) as usize;
+        let Ok(at) = self.range(offset, len) else { return };
+        for line in (0..len).step_by(LINE) {
+            prefetch_line(at.wrapping_add(line));
+        }
+    }
+
     /// Copies into the mapping.
     pub fn write(&self, offset: u64, src: &[u8]) -> Result<(), AccessError> {
         let at = self.writable(offset, src.len())?;
@@ -412,6 +424,20 @@ impl Drop for Mapping {
         // SAFETY: exactly what mmap returned, and no pointer into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.map_len) };
     }
+}
+
+/// Bytes that [`Mapping::prefetch`] asks for at most.
+const NEAR: usize = 2048;
+
+#[inline]
+fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; an address that cannot be read has no effect.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// The largest naturally aligned power of two, at most eight, that fits at `addr` in `left` bytes.

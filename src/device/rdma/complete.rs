@@ -103,16 +103,22 @@ impl Portion<'_> {
             let now = self.now;
             let Some(qp) = self.qp(qpn) else { return };
             let requester = &mut qp.flow.requester;
-            let Some(front) = requester.started.front().copied() else { return };
-            if qp.flow.dead || psn_diff(requester.unacked, front.end()) < 0 {
-                return;
-            }
-            requester.started.pop_front();
-            if requester.cursor == 0 {
-                requester.offset = 0;
-            }
-            requester.cursor = requester.cursor.saturating_sub(1);
-            requester.progress_at = now;
+            let front = loop {
+                let Some(front) = requester.started.front().copied() else { return };
+                if qp.flow.dead || psn_diff(requester.unacked, front.end()) < 0 {
+                    return;
+                }
+                requester.started.pop_front();
+                if requester.cursor == 0 {
+                    requester.offset = 0;
+                }
+                requester.cursor = requester.cursor.saturating_sub(1);
+                requester.progress_at = now;
+                let silent = front.ce != CE_ALWAYS && front.ce != CE_EVENT;
+                if !silent || front.responds() || front.failure.is_some() {
+                    break front;
+                }
+            };
             if front.responds() {
                 // The next one at this index is another entry.
                 requester.reading_loaded = None;

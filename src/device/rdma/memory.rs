@@ -93,6 +93,7 @@ enum Segment {
 
 impl<'a> Reach<'a> {
     /// `len` bytes behind the first `offset` bytes of a list that begins `at` bytes into its entry.
+    #[inline]
     pub fn list(
         keys: Keys<'a>,
         who: Who,
@@ -107,6 +108,7 @@ impl<'a> Reach<'a> {
     }
 
     /// `len` bytes at `va` of a key.
+    #[inline]
     pub fn key(keys: Keys<'a>, who: Who, access: Access, key: u32, va: u64, len: u64) -> Reach<'a> {
         let to = Some((key, va));
         Reach { keys, who, access, to, segments: &[], at: 0, skip: 0, left: len, walk: None }
@@ -151,6 +153,7 @@ impl<'a> Reach<'a> {
     }
 
     /// Enters the next segment; inline data is a part of its own.
+    #[inline]
     fn segment(&mut self) -> Result<Segment, MemoryError> {
         let segment = DataSeg::new(self.segments.get(..DATA_SEGMENT).ok_or(MemoryError::Short)?);
         let segment = segment.map_err(|_| MemoryError::Short)?;
@@ -419,6 +422,9 @@ impl<'a> Memory<'a> {
                 let len = piece.len.min(chunk.len());
                 self.step(chunk, piece, len, &route)?;
                 chunk.advance(len);
+                if len == piece.len {
+                    break;
+                }
                 let mut rest = Chunk::Piece(piece);
                 rest.advance(len);
                 if let Chunk::Piece(rest) = rest {

@@ -271,11 +271,11 @@ impl Portion<'_> {
         }
     }
 
-    /// Bytes of a message to a peer that travel at once: one packet, or a train of them where nothing on the way looks
-    /// at packets.
-    fn train_bytes(&self, settings: &Settings, scattered: bool) -> u32 {
-        let whole = !scattered && self.hca.faults.is_empty() && self.hca.is_own_mac(&settings.path.dest_mac);
-        if whole { TRAIN_BYTES } else { settings.mtu }
+    /// Bytes of the `left` ones of a message to a peer that travel at once: one packet, or a train of them where nothing
+    /// on the way looks at packets.
+    fn train_bytes(&self, settings: &Settings, left: u32, scattered: bool) -> u32 {
+        let alone = scattered || left <= settings.mtu || !self.hca.faults.is_empty();
+        if alone || !self.hca.is_own_mac(&settings.path.dest_mac) { settings.mtu } else { TRAIN_BYTES }
     }
 
     /// A packet arrives: at the function itself, or beyond the port.

@@ -303,7 +303,7 @@ impl Portion<'_> {
         let Some(transport) = transport(service) else { return Step::Idle };
         let offset = qp.flow.requester.offset;
         let left = started.len.saturating_sub(offset);
-        let most = self.train_bytes(&settings, qp.flow.requester.scattered);
+        let most = self.train_bytes(&settings, left, qp.flow.requester.scattered);
         let (count, last) = if started.responds() { (0, true) } else { (left.min(most), left <= most) };
         let train = settings.packets(count) - 1;
         let operation = operation(started.opcode, offset == 0, last);

@@ -50,9 +50,12 @@ impl MemoryMap {
         })
     }
 
-    /// Whether all of a range can be read.
+    /// Whether all of a range can be read. Who asks is going to: its beginning is brought near meanwhile.
     pub fn check_read(&self, iova: Iova, len: u64) -> Result<(), DmaError> {
-        self.span(iova, len, Way::Load).map(|_| ())
+        if let Span::Whole(memory, offset) = self.span(iova, len, Way::Load)? {
+            memory.prefetch(offset, len);
+        }
+        Ok(())
     }
 
     /// Whether `len` bytes from `iova` on can be written.

@@ -184,7 +184,7 @@ impl Portion<'_> {
         let left = remote.len.saturating_sub(offset);
         let Some(qp) = self.qp(qpn) else { return };
         let scattered = qp.flow.responder.scattered;
-        let most = self.train_bytes(settings, scattered);
+        let most = self.train_bytes(settings, left, scattered);
         let count = left.min(most);
         let (first, last) = (offset == 0, left <= most);
         let va = remote.va.wrapping_add(offset.into());
