@@ -10,6 +10,7 @@
 //! | [`bar`] | a guest kernel and its VMM | BAR 0, configuration space, resets, memory maps |
 //! | [`vfio_user`] | a VMM | the socket: messages and descriptors |
 //! | [`config`] | a user | profiles, configuration files, `--set` |
+//! | [`litmus`] | a file | litmus programs |
 //! | [`trace`] | a file | what `cx10 trace` reads |
 //! | [`wire`] | a driver and its peers | frames |
 //! | [`ethernet`] | a driver and its peers | Ethernet queues, flow tables, frames |
@@ -24,6 +25,7 @@ pub mod config;
 pub mod ethernet;
 pub mod grammar;
 pub mod input;
+pub mod litmus;
 pub mod machine;
 pub mod mailbox;
 pub mod packet;

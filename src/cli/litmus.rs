@@ -301,6 +301,10 @@ fn exit(wrong: bool) -> u8 {
     if wrong { EXIT_CHECK } else { EXIT_CLEAN }
 }
 
+fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn ask(p: &Program) -> String {
     p.source.ask.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
@@ -343,7 +347,6 @@ fn matrix(
             writeln!(out, "{:<width$}    {}", "", p.source)?;
         }
     }
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     writeln!(
         out,
         "\nA allowed, - forbidden; wrong would be: U! unsound, I! incomplete, D! not as stated, E! engine failure"
@@ -367,7 +370,7 @@ fn details(
 ) -> Result<u8, LitmusError> {
     let mut wrong = false;
     for p in programs {
-        writeln!(out, "{}  {}", p.source.name, p.source.title)?;
+        writeln!(out, "{}", format!("{}  {}", p.source.name, p.source.title).trim_end())?;
         writeln!(out, "    {}", p.source)?;
         for &mode in modes {
             let cell = Cell::run(p, mode, progress)?;
@@ -378,7 +381,7 @@ fn details(
                     (false, true) => format!("; {} is allowed", ask(p)),
                     (false, false) => format!("; {} is forbidden", ask(p)),
                 };
-                writeln!(out, "  {mode}: {} outcomes{verdict}", c.engine.outcomes.len())?;
+                writeln!(out, "  {mode}: {}{verdict}", plural(c.engine.outcomes.len(), "outcome"))?;
                 for (outcome, schedule) in &c.engine.outcomes {
                     let asked = !p.source.ask.is_empty() && p.answers(outcome);
                     writeln!(out, "    {} {}", if asked { '*' } else { ' ' }, p.show(outcome))?;

@@ -28,7 +28,7 @@ pub mod limits {
     /// Labels that one transaction or step waits for.
     pub const AFTER: usize = 16;
     /// Bytes of a name of a queue, granule, register, label, node or chain.
-    pub const NAME: usize = 64;
+    pub const NAME: usize = 128;
     /// Bytes of a title or of the name of a program.
     pub const TITLE: usize = 256;
     /// Different outcomes in one mode.
