@@ -154,3 +154,52 @@ fn access(kind: Kind, relaxed: bool, number: u32) -> Access {
         node: 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::engine::tests::drive;
+    use super::super::pool::tests::Ram;
+    use super::super::{Order, Policy, Profile, Settings};
+    use super::*;
+
+    fn rows(policy: Policy, profile: Profile) -> Vec<Row> {
+        let mut order = Order::new(Settings::with(policy, profile, 1));
+        drive(&mut order, &mut Ram::new(), 600, 1);
+        order.coverage().rows(&order.settings().rules)
+    }
+
+    #[test]
+    fn nothing_is_counted_that_the_rules_do_not_allow() {
+        for profile in Profile::ALL {
+            for policy in Policy::ALL {
+                let rows = rows(policy, *profile);
+                let wrong: Vec<_> = rows.iter().filter(|row| row.count > 0 && !row.allowed).collect();
+                assert!(wrong.is_empty(), "{policy} {profile:?} {wrong:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn random_order_on_the_device_exercises_nearly_all_that_is_allowed() {
+        let rows = rows(Policy::Random, Profile::Cx10Unordered);
+        let never: Vec<_> = rows.iter().filter(|row| row.count == 0 && row.allowed).collect();
+        assert!(never.len() * 4 < rows.len(), "{} of {}: {never:#?}", never.len(), rows.len());
+        let find = |later, earlier, same_stream| {
+            let wanted = |row: &&Row| row.later == later && row.earlier == earlier && row.same_stream == same_stream;
+            rows.iter().find(wanted).map(|row| (row.count > 0, row.allowed))
+        };
+        let write = "write (relaxed)";
+        assert_eq!(find(write, Some(write), true), Some((true, true)));
+        assert_eq!(find(write, None, true), Some((true, true)));
+        assert_eq!(find("completion", Some(write), false), Some((true, true)));
+        assert_eq!(find("completion", Some(write), true), None, "never allowed, so never a row");
+        assert_eq!(find("write (strict)", Some(write), true), None, "there are no strict writes");
+    }
+
+    #[test]
+    fn what_was_never_overtaken_is_a_row_with_a_count_of_zero() {
+        let rows = rows(Policy::InOrder, Profile::PcieUnordered);
+        assert!(rows.iter().all(|row| row.count == 0 && row.allowed));
+        assert!(rows.len() > 60, "{}", rows.len());
+    }
+}

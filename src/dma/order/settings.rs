@@ -259,6 +259,20 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_names_every_setting_and_every_value() {
+        let text = include_str!("../../../docs/ordering.md");
+        let knobs = KNOBS.into_iter().filter(|knob| !["profile", "policy", "seed", "check"].contains(knob));
+        let profiles = Profile::ALL.iter().map(|profile| profile.name());
+        let illegal = Illegal::ALL.iter().map(|illegal| illegal.name());
+        let policies = ["in-order", "random", "lifo", "tail-first", "hold-one", "qp-skew", "read-early", "read-late"];
+        let values = RawScope::ALL.iter().map(|value| value.name()).chain(AtomicMode::ALL.iter().map(|v| v.name()));
+        let values = values.chain(Split::ALL.iter().map(|value| value.name()));
+        for name in knobs.chain(profiles).chain(illegal).chain(policies).chain(values).chain(["pct(D)"]) {
+            assert!(text.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn a_report_names_the_profile_and_what_differs_from_it() {
         let mut settings = Settings::with(Policy::Random, Profile::Cx10Worst, 1);
         assert_eq!(settings.describe_profile(), "cx10-worst");
