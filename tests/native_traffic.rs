@@ -8,7 +8,13 @@ use cx10::prm::values::{CqeOpcode, WqeOpcode};
 
 const MTU: u64 = 4096;
 const MTU_CODE: u32 = 5;
-const BOTH: [&str; 2] = ["doorbells=trap", "doorbells=poll"];
+/// Doorbells of both kinds, and memory accesses in an order of their own.
+const WAYS: [&[&str]; 4] = [
+    &["doorbells=trap"],
+    &["doorbells=poll"],
+    &["doorbells=trap", "order.policy=random", "order.check=true"],
+    &["doorbells=poll", "order.policy=hold-one", "order.check=true"],
+];
 
 /// Bytes that differ from place to place and from `seed` to `seed`.
 fn pattern(seed: u64, len: u64) -> Vec<u8> {
@@ -62,8 +68,8 @@ const OFFSETS: [(u64, u64); 3] = [(4096, 8192), (4097, 8193), (4099, 12285)];
 
 #[test]
 fn writes_put_every_byte_where_it_belongs_and_no_other() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut pair = Pair::new(&device);
         for (seed, len) in (1..).zip(sizes()) {
             for (from, to) in OFFSETS {
@@ -72,7 +78,7 @@ fn writes_put_every_byte_where_it_belongs_and_no_other() {
                 pair.fill(1, to - 8, &vec![0xee; len as usize + 16]);
                 let (local, remote) = (pair.keys[0], pair.keys[1]);
                 pair.run(Request::new(WqeOpcode::RDMA_WRITE).remote(remote, to).data(local, from, len as u32));
-                assert!(pair.bytes(1, to, len) == data, "{doorbells} {len} bytes from {from} to {to}");
+                assert!(pair.bytes(1, to, len) == data, "{ways:?} {len} bytes from {from} to {to}");
                 assert_eq!(pair.bytes(1, to - 8, 8), [0xee; 8], "in front");
                 assert_eq!(pair.bytes(1, to + len, 8), [0xee; 8], "behind");
             }
@@ -82,8 +88,8 @@ fn writes_put_every_byte_where_it_belongs_and_no_other() {
 
 #[test]
 fn reads_bring_every_byte() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut pair = Pair::new(&device);
         for (seed, len) in (1..).zip(sizes()) {
             for (to, from) in OFFSETS {
@@ -92,7 +98,7 @@ fn reads_bring_every_byte() {
                 pair.fill(0, to - 8, &vec![0xee; len as usize + 16]);
                 let (local, remote) = (pair.keys[0], pair.keys[1]);
                 pair.run(Request::new(WqeOpcode::RDMA_READ).remote(remote, from).data(local, to, len as u32));
-                assert!(pair.bytes(0, to, len) == data, "{doorbells} {len} bytes from {from} to {to}");
+                assert!(pair.bytes(0, to, len) == data, "{ways:?} {len} bytes from {from} to {to}");
                 assert_eq!(pair.bytes(0, to - 8, 8), [0xee; 8], "in front");
                 assert_eq!(pair.bytes(0, to + len, 8), [0xee; 8], "behind");
             }
@@ -102,8 +108,8 @@ fn reads_bring_every_byte() {
 
 #[test]
 fn sends_fill_receive_lists_in_order() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut pair = Pair::new(&device);
         for (seed, len) in (1..).zip(sizes()) {
             let data = pattern(seed, len);
@@ -121,7 +127,7 @@ fn sends_fill_receive_lists_in_order() {
             assert_eq!((done.opcode, done.qpn), (CqeOpcode::RESP_SEND_IMM, pair.qps[1].qpn));
             assert_eq!((done.bytes, done.immediate, done.solicited), (len as u32, 0x1234_0000 + seed as u32, true));
             let got = [pair.bytes(1, 1 << 20, first), pair.bytes(1, 64, len - first)].concat();
-            assert!(got == data, "{doorbells} {len} bytes");
+            assert!(got == data, "{ways:?} {len} bytes");
             assert_eq!(pair.bytes(1, 64 + len - first, 8), [0xee; 8], "behind");
         }
     }
@@ -154,8 +160,8 @@ fn gather_lists_are_joined_and_inline_data_needs_no_key() {
 
 #[test]
 fn atomic_operations_return_what_was_there() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut pair = Pair::new(&device);
         let (local, remote) = (pair.keys[0], pair.keys[1]);
         pair.fill(1, 16, &41u64.to_le_bytes());
@@ -229,8 +235,8 @@ fn doorbells_that_come_as_messages_are_served_while_pages_are_mapped() {
 /// Rings of many queues go to one register at once, so that the device sees a few of them.
 #[test]
 fn no_ring_is_lost_when_many_queue_pairs_share_a_register() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut rdma = Rdma::attach(&device.socket());
         let mut cq = rdma.create_cq(10);
         let key = rdma.register(1 << 20);
@@ -270,8 +276,8 @@ fn no_ring_is_lost_when_many_queue_pairs_share_a_register() {
 
 #[test]
 fn completion_events_come_for_every_request_on_a_shared_arm_register() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut rdma = Rdma::attach(&device.socket());
         let uar = rdma.driver.uar();
         let key = rdma.register(4096);
@@ -296,7 +302,7 @@ fn completion_events_come_for_every_request_on_a_shared_arm_register() {
                 let (cq, qp) = queues.iter_mut().find(|(cq, _)| cq.cqn == cqn).expect("one of ours");
                 cq.notified();
                 let done = rdma.wait(cq);
-                assert_eq!((done.opcode, done.qpn), (CqeOpcode::REQ, qp.qpn), "{doorbells} round {round}");
+                assert_eq!((done.opcode, done.qpn), (CqeOpcode::REQ, qp.qpn), "{ways:?} round {round}");
             }
         }
     }
@@ -324,8 +330,8 @@ fn flood(rdma: &mut Rdma) -> (Cq, Vec<Qp>, Key) {
 
 #[test]
 fn a_vmm_that_goes_in_the_middle_of_traffic_leaves_a_fresh_device() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         for _ in 0..3 {
             let mut rdma = Rdma::attach(&device.socket());
             flood(&mut rdma);
@@ -344,8 +350,8 @@ fn a_vmm_that_goes_in_the_middle_of_traffic_leaves_a_fresh_device() {
 
 #[test]
 fn nothing_moves_after_a_reset_in_the_middle_of_traffic() {
-    for doorbells in BOTH {
-        let device = Device::start(&[doorbells]);
+    for ways in WAYS {
+        let device = Device::start(ways);
         let mut rdma = Rdma::attach(&device.socket());
         for _ in 0..3 {
             let (mut cq, qps, key) = flood(&mut rdma);
