@@ -66,6 +66,8 @@ pub struct Checker {
     contract: Rules,
     most: usize,
     open: BTreeMap<TxnId, Open>,
+    /// How many of each kind are open.
+    kinds: [u32; Kind::ALL.len()],
     /// The last number of each stream; control reads are numbered apart.
     seqs: BTreeMap<(Stream, bool), u64>,
     /// An atomic whose first half is done.
@@ -151,6 +153,10 @@ const DUTIES: &[Duty] = &[
         POSTED,
         |_, _, contract| on_pcie(contract),
     ),
+];
+
+/// The same, for transactions with a fence.
+const FENCES: &[Duty] = &[
     ("fence 1 waits for everything of its queue", &Kind::ALL, &Kind::ALL, |later, earlier, _| {
         later.fence == Fence::Local && later.stream == earlier.stream
     }),
@@ -181,6 +187,7 @@ impl Checker {
             contract: settings.rules.clone(),
             most: settings.limits.max_transactions as usize,
             open: BTreeMap::new(),
+            kinds: [0; Kind::ALL.len()],
             seqs: BTreeMap::new(),
             torn: None,
             newest: TxnId(0),
@@ -201,6 +208,7 @@ impl Checker {
             Event::Drain { scope, .. } => self.drain(*scope),
             Event::Discard { .. } => {
                 self.open.clear();
+                self.kinds = [0; Kind::ALL.len()];
                 self.torn = None;
             }
         }
@@ -252,8 +260,14 @@ impl Checker {
             last_step: issued.steps.saturating_sub(1),
             debts: Vec::new(),
         };
-        for earlier in self.open.values() {
-            if let Some(duty) = owed(&txn, earlier, issued, contract) {
+        // Most owe nothing to most: look only at duties that there are at all.
+        let may = |duty: &&Duty| duty.1.contains(&txn.kind) && duty.2.iter().any(|kind| self.kinds[*kind as usize] > 0);
+        let fences = if txn.fence == Fence::None { &[] } else { FENCES };
+        let duties: Vec<&Duty> = DUTIES.iter().chain(fences).filter(may).collect();
+        let linked = issued.source.is_some() || issued.after != [None; 2];
+        let open = if linked || !duties.is_empty() { Some(&self.open) } else { None };
+        for earlier in open.into_iter().flat_map(BTreeMap::values) {
+            if let Some(duty) = owed(&txn, earlier, issued, contract, &duties) {
                 txn.debts.push((earlier.id, duty));
             }
         }
@@ -261,6 +275,7 @@ impl Checker {
             self.violation(|| format!("{} is an atomic in {} steps", name(&txn), issued.steps));
         }
         if issued.steps > 0 {
+            self.kinds[txn.kind as usize] += 1;
             self.open.insert(issued.id, txn);
         }
         // One more than the bound is there while it is performed at once.
@@ -292,7 +307,9 @@ impl Checker {
             self.violation(|| format!("step {step} of {} is out of address order", name(&txn)));
         }
         self.halves(&txn, step);
-        if !txn.steps.is_empty() {
+        if txn.steps.is_empty() {
+            self.kinds[txn.kind as usize] -= 1;
+        } else {
             self.open.insert(id, txn);
         }
     }
@@ -336,7 +353,7 @@ impl Checker {
     }
 }
 
-fn owed(later: &Open, earlier: &Open, issued: &Issued<'_>, contract: &Rules) -> Option<&'static str> {
+fn owed(later: &Open, earlier: &Open, issued: &Issued<'_>, contract: &Rules, duties: &[&Duty]) -> Option<&'static str> {
     if issued.source == Some(earlier.id) {
         return Some("a copy stores what was read");
     }
@@ -348,10 +365,8 @@ fn owed(later: &Open, earlier: &Open, issued: &Issued<'_>, contract: &Rules) -> 
     if later.node != earlier.node {
         return None;
     }
-    let applies = |duty: &&Duty| {
-        duty.1.contains(&later.kind) && duty.2.contains(&earlier.kind) && (duty.3)(later, earlier, contract)
-    };
-    DUTIES.iter().find(applies).map(|duty| duty.0)
+    let applies = |duty: &&&Duty| duty.2.contains(&earlier.kind) && (duty.3)(later, earlier, contract);
+    duties.iter().find(applies).map(|duty| duty.0)
 }
 
 fn name(txn: &Open) -> String {

@@ -1,8 +1,8 @@
 //! Which kinds of transactions really overtook which, so that a user knows what a test exercised.
 
-use super::Kind;
 use super::knobs::Rules;
 use super::rules::{Access, must_wait};
+use super::{Kind, Stream};
 
 /// Classes of transactions: the kinds, with those told apart whose attribute decides.
 const CLASSES: [(Kind, bool); 11] = [
@@ -21,11 +21,12 @@ const CLASSES: [(Kind, bool); 11] = [
 
 const COUNT: usize = CLASSES.len();
 
-fn class(access: &Access) -> usize {
+/// The class of a transaction.
+pub(super) fn class(access: &Access) -> u8 {
     match access.kind {
-        Kind::Write => usize::from(!access.relaxed_write),
-        Kind::Read => 2 + usize::from(!access.relaxed_read),
-        Kind::Atomic => 4 + usize::from(!access.relaxed_write),
+        Kind::Write => u8::from(!access.relaxed_write),
+        Kind::Read => 2 + u8::from(!access.relaxed_read),
+        Kind::Atomic => 4 + u8::from(!access.relaxed_write),
         Kind::Cqe => 6,
         Kind::Eqe => 7,
         Kind::Msi => 8,
@@ -76,16 +77,16 @@ pub struct Row {
 
 impl Coverage {
     /// A transaction is applied, for the first time, before these.
-    pub(super) fn record(&mut self, later: &Access, pending: impl Iterator<Item = Access>) {
-        let row = &mut self.pairs[class(later)];
-        for earlier in pending {
-            row[class(&earlier)][usize::from(earlier.stream == later.stream)] += 1;
+    pub(super) fn record(&mut self, later: &Access, pending: impl Iterator<Item = (u8, Stream)>) {
+        let row = &mut self.pairs[usize::from(class(later))];
+        for (earlier, stream) in pending {
+            row[usize::from(earlier)][usize::from(stream == later.stream)] += 1;
         }
     }
 
     /// A part is applied, before an earlier one of its transaction or not.
     pub(super) fn record_part(&mut self, access: &Access, early: bool) {
-        self.within[class(access)] += u64::from(early);
+        self.within[usize::from(class(access))] += u64::from(early);
     }
 
     /// All kinds of overtaking that the rules allow or that happened.
@@ -144,7 +145,7 @@ fn meets(kind: Kind, other: Kind, same: bool) -> bool {
 fn access(kind: Kind, relaxed: bool, number: u32) -> Access {
     Access {
         kind,
-        stream: super::Stream::Responder(number),
+        stream: Stream::Responder(number),
         seq: 1,
         chain: None,
         relaxed_write: relaxed,

@@ -438,7 +438,7 @@ impl Order {
     /// Tells of a transaction that was performed at once, with all its ranges in one step.
     fn performed(&mut self, txn: &NewTxn<'_>, arrival: &Arrival, steps: u16) {
         self.counters.applied[Why::AtOnce as usize] += 1;
-        self.coverage.record(&arrival.access, self.pool.pending().map(|view| *view.access()));
+        self.coverage.record(&arrival.access, self.pool.older_classes(arrival.id));
         let (stream, control) = (txn.stream, txn.kind == Kind::Control);
         self.follow_up(Identity { stream, control, seq: arrival.access.seq, part: 0 });
         if self.told() {
@@ -556,7 +556,7 @@ impl Order {
             let age = self.now.saturating_sub(view.note() & NOTE_TICK);
             self.counters.oldest = self.counters.oldest.max(age);
             if view.is_untouched() {
-                self.coverage.record(&access, self.pool.older(choice.txn).map(|view| *view.access()));
+                self.coverage.record(&access, self.pool.older_classes(choice.txn));
             }
             self.coverage.record_part(&access, (0..choice.part).any(|part| !view.is_applied(part)));
         }

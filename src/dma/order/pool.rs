@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::coverage::class;
 use super::knobs::{AtomicMode, Fabric, Rules};
 use super::rules::{Access, Rule, concerns, must_wait};
 use super::{Choice, Horizon, Kind, MAX_PARTS, MAX_TRANSACTIONS, Memory, NewTxn, Payload, Scope, Stream, TxnId};
@@ -112,6 +113,8 @@ struct Pending {
     ascending: bool,
     owner_last: bool,
     waits: Slots,
+    /// Those that wait for this one.
+    dependents: Slots,
     data: Vec<u8>,
     note: u64,
 }
@@ -192,14 +195,23 @@ struct Numbers {
     other: u64,
 }
 
+/// A pending transaction in the list of all: what searches look at, close together.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: TxnId,
+    stream: Stream,
+    slot: u16,
+    class: u8,
+}
+
 /// Issued transactions that are not done.
 #[derive(Clone, Debug)]
 pub struct Pool {
     rules: Rules,
     slots: Vec<Pending>,
     free: Vec<u16>,
-    /// Occupied slots in the order of issue.
-    order: Vec<u16>,
+    /// What is pending, in the order of issue.
+    order: Vec<Entry>,
     issued: u64,
     /// The last numbers of each stream. Streams are queues of the function; their numbers are used again, so this is
     /// bounded by how many can exist.
@@ -281,7 +293,7 @@ impl Pool {
 
     /// The pending transactions in the order of issue.
     pub fn pending(&self) -> impl Iterator<Item = View<'_>> {
-        self.order.iter().map(|slot| View { pending: &self.slots[usize::from(*slot)] })
+        self.order.iter().map(|entry| View { pending: &self.slots[usize::from(entry.slot)] })
     }
 
     /// A pending transaction.
@@ -303,13 +315,19 @@ impl Pool {
 
     /// Pending transactions that were issued before one.
     pub fn older(&self, id: TxnId) -> impl Iterator<Item = View<'_>> {
-        let count = self.order.partition_point(|slot| self.slots[usize::from(*slot)].id < id);
-        self.order[..count].iter().map(|slot| View { pending: &self.slots[usize::from(*slot)] })
+        let count = self.order.partition_point(|entry| entry.id < id);
+        self.order[..count].iter().map(|entry| View { pending: &self.slots[usize::from(entry.slot)] })
+    }
+
+    /// Class and stream of the pending transactions that were issued before one.
+    pub(super) fn older_classes(&self, id: TxnId) -> impl Iterator<Item = (u8, Stream)> {
+        let count = self.order.partition_point(|entry| entry.id < id);
+        self.order[..count].iter().map(|entry| (entry.class, entry.stream))
     }
 
     fn slot_of(&self, id: TxnId) -> Option<u16> {
-        let place = self.order.binary_search_by_key(&id, |slot| self.slots[usize::from(*slot)].id).ok()?;
-        Some(self.order[place])
+        let place = self.order.binary_search_by_key(&id, |entry| entry.id).ok()?;
+        Some(self.order[place].slot)
     }
 
     /// Numbers a transaction and finds out what it waits for, without keeping it.
@@ -339,12 +357,12 @@ impl Pool {
         if !Kind::ALL.iter().any(|kind| concerned.has(*kind) && self.counts[*kind as usize] > 0) {
             return waits;
         }
-        for slot in &self.order {
-            let earlier = &self.slots[usize::from(*slot)];
+        for entry in &self.order {
+            let earlier = &self.slots[usize::from(entry.slot)];
             if concerned.has(earlier.access.kind)
                 && must_wait(access, &earlier.access, &self.rules, || overlap(txn, earlier)).is_some()
             {
-                waits.insert(*slot);
+                waits.insert(entry.slot);
             }
         }
         waits
@@ -404,6 +422,7 @@ impl Pool {
                 ascending: false,
                 owner_last: false,
                 waits: Slots::default(),
+                dependents: Slots::default(),
                 data: Vec::new(),
                 note: 0,
             });
@@ -417,14 +436,16 @@ impl Pool {
         pending.keys = txn.keys;
         pending.note = 0;
         pending.waits = arrival.waits;
-        pending.data.clear();
+        pending.dependents = Slots::default();
         pending.body = match txn.payload {
             Payload::Bytes(bytes) => {
+                pending.data.clear();
                 pending.data.extend_from_slice(bytes);
                 Body::Store
             }
             Payload::From(_) => Body::Fed,
             Payload::Sample => {
+                // What is left from before is overwritten, or zeroed if memory refuses.
                 pending.data.resize(len as usize, 0);
                 Body::Load
             }
@@ -455,7 +476,11 @@ impl Pool {
             (strict && !self.rules.omit.has(Rule::Ascending)) || matches!(txn.payload, Payload::Atomic(_));
         pending.owner_last =
             matches!(kind, Kind::Cqe | Kind::Eqe | Kind::Command) && !self.rules.omit.has(Rule::OwnerLast);
-        self.order.push(slot);
+        for earlier in arrival.waits.iter() {
+            self.slots[usize::from(earlier)].dependents.insert(slot);
+        }
+        let class = class(&arrival.access);
+        self.order.push(Entry { id: arrival.id, stream: arrival.access.stream, slot, class });
         self.counts[kind as usize] += 1;
         self.bytes += len;
         slot
@@ -464,8 +489,8 @@ impl Pool {
     /// Every part that can be applied now, in the order of issue.
     pub fn enabled(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
-        for slot in &self.order {
-            self.enabled_of(*slot, &mut choices);
+        for entry in &self.order {
+            self.enabled_of(entry.slot, &mut choices);
         }
         choices
     }
@@ -520,15 +545,13 @@ impl Pool {
             let spare = std::mem::replace(&mut self.slots[usize::from(write)].data, data);
             self.slots[usize::from(slot)].data = spare;
         }
+        let dependents = pending_dependents(&mut self.slots[usize::from(slot)]);
         self.retire(slot);
-        for later in 0..self.order.len() {
-            let other = self.order[later];
-            let pending = &mut self.slots[usize::from(other)];
-            if pending.waits.has(slot) {
-                pending.waits.remove(slot);
-                if pending.waits.is_empty() {
-                    self.enabled_of(other, fresh);
-                }
+        for later in dependents.iter() {
+            let pending = &mut self.slots[usize::from(later)];
+            pending.waits.remove(slot);
+            if pending.waits.is_empty() {
+                self.enabled_of(later, fresh);
             }
         }
         Applied { finished: true, failed }
@@ -545,7 +568,7 @@ impl Pool {
             pending.data = Vec::new();
         }
         let id = pending.id;
-        if let Ok(place) = self.order.binary_search_by_key(&id, |slot| self.slots[usize::from(*slot)].id) {
+        if let Ok(place) = self.order.binary_search_by_key(&id, |entry| entry.id) {
             self.order.remove(place);
         }
         self.free.push(slot);
@@ -554,9 +577,9 @@ impl Pool {
     /// The pending transactions of a scope and whatever they wait for, in an order in which they can be applied.
     pub fn closure(&self, scope: Scope) -> Vec<TxnId> {
         let mut set = Slots::default();
-        for slot in &self.order {
-            if self.covers(scope, &self.slots[usize::from(*slot)]) {
-                set.insert(*slot);
+        for entry in &self.order {
+            if self.covers(scope, &self.slots[usize::from(entry.slot)]) {
+                set.insert(entry.slot);
             }
         }
         self.with_waits(set)
@@ -568,9 +591,9 @@ impl Pool {
             return Vec::new();
         }
         // Waits only ever name older ones, so one pass from the youngest on is enough.
-        for slot in self.order.iter().rev() {
-            if set.has(*slot) {
-                set.add(&self.slots[usize::from(*slot)].waits);
+        for entry in self.order.iter().rev() {
+            if set.has(entry.slot) {
+                set.add(&self.slots[usize::from(entry.slot)].waits);
             }
         }
         let mut ids: Vec<TxnId> = set.iter().map(|slot| self.slots[usize::from(slot)].id).collect();
@@ -596,11 +619,15 @@ impl Pool {
     /// Forgets everything that is pending, without applying it.
     pub fn discard(&mut self) -> usize {
         let dropped = self.order.len();
-        while let Some(slot) = self.order.last().copied() {
-            self.retire(slot);
+        while let Some(entry) = self.order.last().copied() {
+            self.retire(entry.slot);
         }
         dropped
     }
+}
+
+fn pending_dependents(pending: &mut Pending) -> Slots {
+    std::mem::take(&mut pending.dependents)
 }
 
 /// Whether two ranges have a byte in common; an end beyond the address space counts as its end.
@@ -626,6 +653,9 @@ fn perform(pending: &mut Pending, index: usize, choice: Choice, memory: &mut dyn
         Body::Load | Body::Feed(_) => {
             let Some(bytes) = pending.data.get_mut(from..to) else { return false };
             let done = memory.read(part.at, bytes).is_ok();
+            if !done {
+                bytes.fill(0);
+            }
             if pending.body == Body::Load {
                 memory.sampled(choice, bytes);
             }
