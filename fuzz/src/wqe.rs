@@ -68,7 +68,9 @@ fn drive(machine: &mut Machine, input: &mut Input<'_>) {
         access(machine, pds, input.pick(&keys), input);
         if input.one_in(8) {
             let key = input.pick(&keys) | u32::from(input.u8() % 2);
-            let _ = machine.rig.function.hca_mut().invalidate_remote(key, pds[0], poster.qpn);
+            // Nothing is pending in the device's order of accesses, so any bus will do for the drain.
+            let bus = &mut cx10::dma::Bus::new(0);
+            let _ = machine.rig.function.hca_mut().invalidate_remote(key, pds[0], poster.qpn, bus);
         }
     }
     machine.audit();
