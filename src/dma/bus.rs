@@ -147,6 +147,12 @@ impl Bus {
         &self.irq
     }
 
+    /// Whether accesses may be performed later than they are issued.
+    #[inline]
+    pub fn reorders(&self) -> bool {
+        self.order.is_some()
+    }
+
     /// Interrupts, to connect them.
     pub fn irq_mut(&mut self) -> &mut Interrupts {
         &mut self.irq
@@ -179,54 +185,108 @@ impl Bus {
     }
 
     /// Fills `buf` from guest memory at `at`.
+    #[inline]
     pub fn load(&mut self, load: Load, at: Iova, buf: &mut [u8]) -> Result<(), BusError> {
-        let result = match (self.enabled, &self.order) {
-            (true, None) => self.map.read(at, buf).map_err(BusError::from),
-            (true, Some(_)) => self.load_ordered(&load, at, buf),
-            (false, _) => Err(BusError::MasterDisabled),
-        };
+        if self.enabled && self.order.is_none() {
+            match self.map.read(at, buf) {
+                Ok(()) => self.counters.loads += 1,
+                Err(error) => return Err(self.load_refused(&load, at, error.into())),
+            }
+            return Ok(());
+        }
+        self.load_otherwise(&load, at, buf)
+    }
+
+    #[cold]
+    fn load_otherwise(&mut self, load: &Load, at: Iova, buf: &mut [u8]) -> Result<(), BusError> {
+        let result = if self.enabled { self.load_ordered(load, at, buf) } else { Err(BusError::MasterDisabled) };
         match result {
             Ok(()) => self.counters.loads += 1,
-            Err(error) => self.fault(error, at, format_args!("load of {:?} by {:?}", load.class, load.stream)),
+            Err(error) => return Err(self.load_refused(load, at, error)),
         }
-        result
+        Ok(())
+    }
+
+    #[cold]
+    fn load_refused(&mut self, load: &Load, at: Iova, error: BusError) -> BusError {
+        self.fault(error, at, format_args!("load of {:?} by {:?}", load.class, load.stream));
+        error
     }
 
     /// Writes `data` to guest memory at `at`.
+    #[inline]
     pub fn store(&mut self, store: Store, at: Iova, data: &[u8]) -> Result<(), BusError> {
-        let result = match (self.enabled, &self.order) {
-            (true, None) => self.map.write_release(at, data).map_err(BusError::from),
-            (true, Some(_)) => self.store_ordered(&store, at, data),
-            (false, _) => Err(BusError::MasterDisabled),
-        };
+        if self.enabled && self.order.is_none() {
+            match self.map.write_release(at, data) {
+                Ok(()) => self.counters.stores += 1,
+                Err(error) => return Err(self.store_refused(&store, at, error.into())),
+            }
+            return Ok(());
+        }
+        self.store_otherwise(&store, at, data)
+    }
+
+    #[cold]
+    fn store_otherwise(&mut self, store: &Store, at: Iova, data: &[u8]) -> Result<(), BusError> {
+        let result = if self.enabled { self.store_ordered(store, at, data) } else { Err(BusError::MasterDisabled) };
         match result {
             Ok(()) => self.counters.stores += 1,
-            Err(error) => self.fault(error, at, format_args!("store of {:?} by {:?}", store.class, store.stream)),
+            Err(error) => return Err(self.store_refused(store, at, error)),
         }
-        result
+        Ok(())
+    }
+
+    #[cold]
+    fn store_refused(&mut self, store: &Store, at: Iova, error: BusError) -> BusError {
+        self.fault(error, at, format_args!("store of {:?} by {:?}", store.class, store.stream));
+        error
     }
 
     /// Moves `len` bytes of guest memory from `from` to `to`, as if all were loaded before the first is stored. Both
     /// sides are checked before that; the last byte is written last. Counts as one load and one store.
+    #[inline]
     pub fn copy(&mut self, load: Load, from: Iova, store: Store, to: Iova, len: u64) -> Result<(), CopyError> {
-        let result = match (self.enabled, &self.order) {
-            (true, None) => self.map.copy(from, to, len).map_err(CopyError::from),
-            (true, Some(_)) => self.copy_ordered(&load, from, &store, to, len),
-            (false, _) => Err(CopyError::Source(BusError::MasterDisabled)),
+        if self.enabled && self.order.is_none() {
+            match self.map.copy(from, to, len) {
+                Ok(()) => {
+                    self.counters.loads += 1;
+                    self.counters.stores += 1;
+                }
+                Err(error) => return Err(self.copy_refused(&load, from, &store, to, error.into())),
+            }
+            return Ok(());
+        }
+        self.copy_otherwise(&load, from, &store, to, len)
+    }
+
+    #[cold]
+    fn copy_otherwise(&mut self, load: &Load, from: Iova, store: &Store, to: Iova, len: u64) -> Result<(), CopyError> {
+        let result = if self.enabled {
+            self.copy_ordered(load, from, store, to, len)
+        } else {
+            Err(CopyError::Source(BusError::MasterDisabled))
         };
         match result {
             Ok(()) => {
                 self.counters.loads += 1;
                 self.counters.stores += 1;
             }
-            Err(CopyError::Source(error)) => {
+            Err(error) => return Err(self.copy_refused(load, from, store, to, error)),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn copy_refused(&mut self, load: &Load, from: Iova, store: &Store, to: Iova, error: CopyError) -> CopyError {
+        match error {
+            CopyError::Source(error) => {
                 self.fault(error, from, format_args!("load of {:?} by {:?} for a copy", load.class, load.stream));
             }
-            Err(CopyError::Target(error)) => {
+            CopyError::Target(error) => {
                 self.fault(error, to, format_args!("store of {:?} by {:?} of a copy", store.class, store.stream));
             }
         }
-        result
+        error
     }
 
     /// Performs an atomic operation on the eight bytes at `at`, which are naturally aligned (else

@@ -324,15 +324,30 @@ impl Route {
     /// That of the payload of a packet to `qpn`.
     #[inline]
     fn of(head: &Head, qpn: u32, class: StoreClass) -> Route {
-        let load = Wait { fence: head.fence, after: head.after };
-        // What a small fence waits for is at the requester. What is acknowledged waits for nothing at who learns of it.
-        let (from, to, store) = if head.operation.is_response() {
-            (Stream::Responder(head.source), Stream::Requester(qpn), Wait { fence: head.fence, after: None })
+        let none = Wait::default();
+        if head.operation.is_response() {
+            let (from, to) = (Stream::Responder(head.source), Stream::Requester(qpn));
+            return Route { class, from, load: none, to, store: none };
+        }
+        Route { class, from: Stream::Requester(head.source), load: none, to: Stream::Responder(qpn), store: none }
+    }
+
+    /// The same where accesses may be reordered: what the packet's fences hold it behind.
+    #[cold]
+    fn fenced(mut self, head: &Head, objects: &Objects) -> Route {
+        let sender = objects.qps.get(head.source).map(|entry| &entry.object.flow);
+        if head.operation.is_response() {
+            let after = sender.and_then(|flow| flow.responder.after);
+            self.load = Wait { fence: head.fence, after };
+            self.store = Wait { fence: head.fence, after: None };
         } else {
+            let after = sender.and_then(|flow| flow.requester.fenced);
+            // What a small fence waits for is at the requester.
             let fence = if head.fence == Fence::Local { Fence::None } else { head.fence };
-            (Stream::Requester(head.source), Stream::Responder(qpn), Wait { fence, after: head.after })
-        };
-        Route { class, from, load, to, store }
+            self.load = Wait { fence: head.fence, after };
+            self.store = Wait { fence, after };
+        }
+        self
     }
 
     fn load(&self, piece: &Piece) -> Load {
@@ -404,7 +419,7 @@ impl<'a> Memory<'a> {
     ) -> Result<Put, MoveError> {
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
-        let route = Route::of(&packet.head, target.who.qpn, class);
+        let route = self.route(&packet.head, target.who.qpn, class);
         let mut chunk = Chunk::Bytes(&[]);
         let (mut parts, mut done) = (0, 0);
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
@@ -433,6 +448,12 @@ impl<'a> Memory<'a> {
             }
         }
         Ok(Put { parts, len: packet.len })
+    }
+
+    #[inline]
+    fn route(&self, head: &Head, qpn: u32, class: StoreClass) -> Route {
+        let route = Route::of(head, qpn, class);
+        if self.bus.reorders() { route.fenced(head, self.keys.objects) } else { route }
     }
 
     /// Moves the first `len` bytes of a chunk to a piece.
@@ -493,7 +514,7 @@ impl<'a> Memory<'a> {
         let mut bytes = Vec::with_capacity(packet.len as usize);
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk)?;
-        let route = Route::of(&packet.head, packet.head.dest, StoreClass::Payload);
+        let route = self.route(&packet.head, packet.head.dest, StoreClass::Payload);
         while let Some(chunk) = source.next(entry)? {
             match chunk {
                 Chunk::Bytes(part) => bytes.extend_from_slice(part),

@@ -10,7 +10,7 @@
 //! whose memory is in very many parts takes only the first packets of a train ([`Head::first`]); its sender goes on from
 //! there.
 
-use crate::dma::{Fence, Horizon};
+use crate::dma::Fence;
 use crate::mkey::translate::Piece;
 
 /// Largest sequence number.
@@ -309,12 +309,8 @@ pub struct Head {
     pub srqn: u32,
     /// Where from and where to.
     pub address: Address,
-    /// The fence of the send entry that it belongs to. Not on the wire, as is what follows.
+    /// The fence of the send entry that it belongs to. Not on the wire.
     pub fence: Fence,
-    /// What the accesses of its sender wait for, and in a request those of its receiver, too.
-    pub after: Option<Horizon>,
-    /// In a response: what it acknowledges, as far as the device waits until that is visible.
-    pub acknowledged: Option<Horizon>,
 }
 
 impl Head {

@@ -321,7 +321,6 @@ impl Portion<'_> {
             immediate: if operation.has_immediate() || operation.invalidates() { entry.immediate } else { 0 },
             srqn: entry.srqn,
             fence: fence::of(entry.fence),
-            after: qp.flow.requester.fenced,
             ..Head::default()
         };
         let mut packet = Packet { head, len: count, payload: Payload::None };

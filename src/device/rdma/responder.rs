@@ -68,11 +68,11 @@ impl Portion<'_> {
             stranger = named.is_none();
             settings.pd = named.map_or(0, |context| context.pd());
         }
+        if self.bus.reorders() {
+            self.follow_fence(qpn, head.source);
+        }
         self.spent += PACKET_COST / 2;
         let Some(qp) = self.qp(qpn) else { return };
-        if head.after.is_some() {
-            qp.flow.responder.after = head.after;
-        }
         if !std::mem::replace(&mut qp.flow.responder.established, true) && qp.state() == State::Rtr {
             self.hca.qp_event(qpn, EventType::COMM_EST);
         }
@@ -116,6 +116,15 @@ impl Portion<'_> {
                 self.answer(qpn, head.psn, aeth::RNR | settings.min_rnr);
             }
             Err(refusal) => self.refuse_in_turn(qpn, head.psn, refusal),
+        }
+    }
+
+    /// What strong ordering made the sender of a request wait for is there before what the request does.
+    #[cold]
+    fn follow_fence(&mut self, qpn: u32, source: u32) {
+        let fenced = self.qp(source).and_then(|sender| sender.flow.requester.fenced);
+        if let Some(qp) = self.qp(qpn).filter(|_| fenced.is_some()) {
+            qp.flow.responder.after = fenced;
         }
     }
 

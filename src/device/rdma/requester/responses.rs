@@ -8,7 +8,7 @@ use crate::device::rdma::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use crate::device::rdma::packet::{Operation, Packet, Payload, SHORT, Transport, aeth, psn_add, psn_diff, rnr_delay};
 use crate::device::rdma::state::{Failure, Started, transport};
 use crate::device::rdma::{PART_COST, Portion};
-use crate::dma::StoreClass;
+use crate::dma::{StoreClass, Stream};
 use crate::mkey::translate::Access;
 use crate::prm::values::{CqeSyndrome, WqeOpcode};
 
@@ -25,9 +25,11 @@ impl Portion<'_> {
         if psn_diff(packet.head.psn, requester.unacked) < 0 || psn_diff(packet.head.psn, requester.sent) >= 0 {
             return;
         }
-        if packet.head.acknowledged.is_some() {
+        if self.bus.reorders() {
+            // All that the peer had done is visible when what it acknowledges is complete.
+            let acknowledged = self.bus.acknowledged(Stream::Responder(packet.head.source));
             if let Some(qp) = self.qp(qpn) {
-                qp.flow.requester.acknowledged = packet.head.acknowledged;
+                qp.flow.requester.acknowledged = acknowledged;
             }
         }
         match packet.head.operation {

@@ -129,8 +129,6 @@ impl Portion<'_> {
             aeth,
             original,
             fence,
-            after: qp.flow.responder.after,
-            acknowledged: self.bus.acknowledged(Stream::Responder(qpn)),
             ..Head::default()
         };
         if self.address_connected(&settings, &mut head) {
