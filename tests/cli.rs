@@ -411,3 +411,53 @@ fn litmus_runs_random_programs_that_a_seed_repeats() {
     assert!(first.as_ref().unwrap().contains("20 random programs of seed 9: engine and model agree"), "{first:?}");
     assert_eq!(first, count(ok(&["litmus", "--random", "20", "--seed", "9"])));
 }
+
+#[test]
+fn policies_and_knobs_that_do_not_exist_are_answered_with_the_nearest() {
+    for (args, near) in [
+        (["--order", "randm"], "\"random\""),
+        (["--illegal", "owner"], "\"owner-first\""),
+        (["--set", "order.raw_scop=bytes"], "`order.raw_scope`"),
+        (["--set", "order.profile=cx10-wors"], "\"cx10-worst\""),
+    ] {
+        let error = refused(&["serve", "--print-config", args[0], args[1]]);
+        assert!(error.contains(&format!("did you mean {near}?")), "{error}");
+    }
+    let shown = ok(&["serve", "--print-config", "--order", "pct(2)", "--seed", "0x7", "--check"]);
+    for line in ["policy = \"pct(2)\"", "seed = 7", "check = true"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let late = cx10(&["serve", "--print-config", "--order", "random", "--set", "order.max_delay=20000"]);
+    assert!(stderr(&late).contains("acknowledgement timeout"), "{}", stderr(&late));
+    let illegal = cx10(&["run", "--print-config", "--illegal", "eqe-first"]);
+    assert!(stderr(&illegal).contains("ILLEGAL mode eqe-first"), "{}", stderr(&illegal));
+}
+
+#[test]
+fn a_recorded_order_is_repeated_on_the_same_device_only() {
+    let dir = Dir::new("replay");
+    let (socket, log, report) = (dir.path("s"), dir.path("o.log"), dir.path("r.json"));
+    let record = ["serve", "--socket", &socket, "--order", "random", "--seed", "5", "--order-log", &log];
+    let child = start(&record);
+    wait_for("the socket", || Path::new(&socket).exists());
+    terminate(&child);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+
+    let error = refused(&["serve", "--socket", &socket, "--replay", &log, "-p", "connectx7"]);
+    assert!(error.contains("another device configuration"), "{error}");
+    assert!(refused(&["serve", "--socket", &socket, "--replay", &log, "--order", "lifo"]).contains("cannot be used"));
+    let whole = std::fs::read(&log).unwrap();
+    for (bytes, word) in [(&b"{}\n"[..], "not an order log"), (&whole[..whole.len() - 1], "cut off")] {
+        let broken = dir.path("broken");
+        std::fs::write(&broken, bytes).unwrap();
+        let error = refused(&["serve", "--socket", &socket, "--replay", &broken]);
+        assert!(error.contains(word), "{error}");
+    }
+
+    let child = start(&["serve", "--socket", &socket, "--replay", &log, "--report", &report]);
+    wait_for("the socket", || Path::new(&socket).exists());
+    terminate(&child);
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    let text = std::fs::read_to_string(&report).unwrap();
+    assert!(text.contains("repeated order of random, seed 5, contract cx10-unordered"), "{text}");
+}
