@@ -10,6 +10,7 @@
 //!     scripts/run -- python3 suite.py test_qpex
 
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -440,6 +441,92 @@ fn rdma_cores_own_tests_pass() {
 fn rdma_cores_own_tests_fail_on_a_strict_device_only_at_refused_keys() {
     let report = rdma("suite-strict", "connectx10-c2c", &["guest/suite.py"], &SUITE_MEMORY);
     report.iter().for_each(all_refusals_name_the_ordering);
+}
+
+/// The programs of `observers/` under one policy: how many iterations of each found stale data, by name and version, and the report.
+fn observe(policy: &str) -> (BTreeMap<(String, String), u64>, Value) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-order-{policy}"));
+    std::fs::create_dir_all(&kept).unwrap();
+    let built = Command::new(root.join("scripts/observers")).arg(&kept).status().expect("scripts/observers starts");
+    assert!(built.success(), "scripts/observers: {built}");
+    let json = kept.join("report.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_cx10"))
+        .args(["run", "--quiet", "--order", policy, "--seed", "1", "--check", "--timeout", TIMEOUT_SECONDS])
+        // Longer than a program on a slow machine needs to look.
+        .args(["--set", "order.hold=5000", "--set", "order.max_delay=5000", "--json"])
+        .arg(&json)
+        .args(["--", "sh", "-c", "ip link set eth0 up && exec ./order all"])
+        .current_dir(&kept)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("cx10 starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{policy}: {}\n{text}", output.status);
+    // 1: a program found stale data. All others are failures of the run.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{policy}: {}", output.status);
+    let mut stale = BTreeMap::new();
+    for line in text.lines() {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{policy}: {line}: {error}"));
+        assert_eq!(value["iterations"], 100, "{line}");
+        let word = |name: &str| value[name].as_str().expect("a name").to_string();
+        stale.insert((word("program"), word("version")), value["failures"].as_u64().expect("a count"));
+    }
+    assert_eq!(stale.len(), 20, "{policy}: ten programs in two versions");
+    (stale, serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON"))
+}
+
+/// What a policy must bring to light; the right versions never fail, and every access is legal. Returns all that it found.
+fn stale_under(policy: &str, wrong: &[&str]) -> Vec<String> {
+    let (stale, report) = observe(policy);
+    for ((program, version), failures) in &stale {
+        if version == "right" {
+            assert_eq!(*failures, 0, "{policy}: {program} relies on nothing but what is promised");
+        }
+    }
+    let silent: Vec<_> = wrong.iter().filter(|name| stale[&(name.to_string(), "wrong".to_string())] == 0).collect();
+    assert!(silent.is_empty(), "{policy}: no stale data in 100 iterations of {silent:?}");
+    let order = &report["device"]["order"];
+    assert_eq!(
+        (&order["check"]["legal"], &order["check"]["violations"]),
+        (&true.into(), &0.into()),
+        "{policy}: {order}"
+    );
+    assert_eq!(order["lost"], 0, "{policy}: {order}");
+    stale.into_iter().filter(|(_, failures)| *failures > 0).map(|((program, _), _)| program).collect()
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn in_order_hides_what_programs_rely_on() {
+    let (stale, _) = observe("in-order");
+    // Two wrong programs race with the device itself, in whatever order it performs its accesses.
+    let races = ["forward", "reuse"];
+    let found: Vec<_> = stale
+        .iter()
+        .filter(|((name, version), n)| **n > 0 && !(version == "wrong" && races.contains(&name.as_str())))
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn every_reordering_policy_finds_what_it_is_for_and_breaks_no_promise() {
+    let mut found = BTreeSet::new();
+    for (policy, wrong) in [
+        ("random", &["last-byte", "flag", "cqe-other-qp", "read-after-write", "atomic-flag"][..]),
+        ("tail-first", &["last-byte", "cqe-other-qp", "atomic-flag"]),
+        ("hold-one", &["last-byte", "flag", "flag-other-qp", "cqe-other-qp", "atomic-flag"]),
+        ("lifo", &["read-after-write", "atomic-flag"]),
+        ("qp-skew", &["cqe-other-qp", "atomic-flag"]),
+        ("read-early", &["read-after-write"]),
+        ("read-late", &["reuse"]),
+        ("pct(3)", &["flush-read", "atomic-flag"]),
+    ] {
+        found.extend(stale_under(policy, wrong));
+    }
+    assert_eq!(found.len(), 10, "no policy found stale data in some wrong program: {found:?}");
 }
 
 #[test]
