@@ -615,7 +615,7 @@ mod tests {
         );
         let steps = vec![r#"{"kind": "load", "at": "x"}"#; limits::STEPS + 1].join(",");
         assert!(refused(&format!(r#"{{"device": [], "cpus": [[{steps}]]}}"#)).contains("cpus[0]: the number of steps"));
-        let cpus = vec!["[]"; limits::CPUS + 1].join(",");
+        let cpus = ["[]"; limits::CPUS + 1].join(",");
         assert!(refused(&format!(r#"{{"device": [], "cpus": [{cpus}]}}"#)).contains("the number of processors"));
         let name = "n".repeat(limits::NAME + 1);
         assert!(refused(&device(1).replace("\"x\"", &format!("\"{name}\""))).contains("length of a name"));

@@ -218,8 +218,8 @@ impl Decider {
             }
             Policy::Lifo => {
                 // Everything that can be applied within one stretch of time is applied at its end, backwards.
-                let due = if hold == 0 { now } else { (now / hold + 1).saturating_mul(hold) };
-                (due, u64::MAX - (about.id << 12 | u64::from(about.part)))
+                let due = now.checked_div(hold).map_or(now, |stretch| (stretch + 1).saturating_mul(hold));
+                (due, u64::MAX - ((about.id << 12) | u64::from(about.part)))
             }
             Policy::TailFirst => held(data && about.part + 1 != about.parts),
             Policy::HoldOne => held(data && about.part == about.victim),
@@ -232,7 +232,7 @@ impl Decider {
             Policy::Pct(depth) => {
                 let changes = (1..depth.min(64)).filter(|change| self.change_point(*change) < about.seq).count() as u64;
                 let rank = prf(self.seed, about.stream, changes, 0, Purpose::StreamRank) >> 32;
-                (now + (rank * (hold + 1) >> 32), rank)
+                (now + ((rank * (hold + 1)) >> 32), rank)
             }
         }
     }

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::super::checker::{Checker, Verdict};
+use super::super::checker::Verdict;
 use super::super::engine::tests::{Dice, Sink, drive};
 use super::super::log::Writer;
 use super::super::pool::tests::Ram;
