@@ -123,6 +123,8 @@ struct Round {
     /// GB/s by RDMA and by `memcpy`: messages of 1 MiB, of 4 KiB.
     large: [f64; 2],
     small: [f64; 2],
+    /// GB/s of messages of 1 MiB whose memory accesses are reordered.
+    random: f64,
     /// Million messages of 8 bytes a second.
     rate: f64,
     /// Microseconds: median and 99th percentile.
@@ -163,6 +165,8 @@ fn main() -> ExitCode {
     pin(0);
     let (polled, trapped) = (Device::start_on(&["doorbells=poll"], 1), Device::start_on(&[], 1));
     let (mut fast, mut slow) = (Bench::new(&polled), Bench::new(&trapped));
+    let reordering = Device::start_on(&["order.policy=random"], 1);
+    let mut random = Bench::new(&reordering);
     assert!(fast.rdma.mapped() && !slow.rdma.mapped());
     fast.stream(4096, 10_000);
     slow.stream(4096, 1_000);
@@ -174,6 +178,8 @@ fn main() -> ExitCode {
             let gigabytes = (count * len) as f64 / 1e9;
             *pair = [gigabytes / fast.stream(len, count), gigabytes / fast.copy(len, count)];
         }
+        let count = BYTES / WINDOW / 4;
+        round.random = (count * WINDOW) as f64 / 1e9 / random.stream(WINDOW, count);
         round.rate = MESSAGES as f64 / 1e6 / fast.stream(8, MESSAGES);
         let times = fast.latency(SAMPLES);
         round.latency = [times[SAMPLES / 2], times[SAMPLES * 99 / 100]];
@@ -200,6 +206,8 @@ fn main() -> ExitCode {
     line("1 MiB WRITE", median(&results, |r| r.large[0]), "GB/s", None);
     line("1 MiB memcpy", median(&results, |r| r.large[1]), "GB/s", None);
     line("1 MiB WRITE / memcpy", median(&results, |r| r.large[0] / r.large[1]), "", Some((0.7, true)));
+    line("1 MiB WRITE, random order", median(&results, |r| r.random), "GB/s", None);
+    line("1 MiB WRITE, random order / in order", median(&results, |r| r.random / r.large[0]), "", Some((0.25, true)));
     line("4 KiB WRITE", median(&results, |r| r.small[0]), "GB/s", Some((2.0, true)));
     line("4 KiB memcpy", median(&results, |r| r.small[1]), "GB/s", None);
     line("4 KiB WRITE / memcpy", median(&results, |r| r.small[0] / r.small[1]), "", Some((0.3, true)));
@@ -208,6 +216,6 @@ fn main() -> ExitCode {
     line("8-byte WRITE to completion, 99 %", median(&results, |r| r.latency[1]), "us", None);
     line("8-byte WRITE, trapped doorbells", median(&results, |r| r.trapped_rate), "M/s", None);
     line("8-byte WRITE to completion, trapped, median", median(&results, |r| r.trapped_latency), "us", None);
-    drop((fast, slow));
+    drop((fast, slow, random));
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
