@@ -8,15 +8,19 @@ pub mod litmus;
 pub mod run;
 pub mod serve;
 pub mod show;
+pub mod shrink;
 
 use crate::config::{self, ConfigError, FaultRule, Sources};
 use crate::dma::order::log::Log;
+use crate::dma::order::overtakes::{Overtake, parse_lines};
 use crate::dma::order::{Illegal, Policy};
 use crate::profile::Profile;
 use crate::trace;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// Nothing was refused and nothing failed. Runs end with the code of [`trace::report::Verdict::exit_code`].
 pub const EXIT_CLEAN: u8 = 0;
@@ -73,6 +77,9 @@ pub enum Command {
     /// Run the ordering contract as small programs on this build: every schedule, against a model
     #[command(after_long_help = help::LITMUS)]
     Litmus(litmus::LitmusArgs),
+    /// Find the smallest change of order that makes a command fail, from a recorded run
+    #[command(after_long_help = help::SHRINK)]
+    Shrink(shrink::ShrinkArgs),
     /// List and show device profiles and configuration keys
     #[command(after_long_help = help::PROFILE, subcommand_required = true, arg_required_else_help = true)]
     Profile(ProfileArgs),
@@ -161,7 +168,25 @@ pub struct OrderArgs {
     /// Perform accesses in the order that a file of --order-log recorded, with its policy and contract
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["order", "seed"])]
     pub replay: Option<PathBuf>,
+    /// Of the recorded order, only the overtakes that a file of `cx10 shrink --keep` lists; all else as issued
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "replay")]
+    pub overtakes: Option<PathBuf>,
+    /// Directory of the `cx10 shrink` that runs this program, which has the order.
+    #[arg(skip)]
+    pub shrink: Option<PathBuf>,
 }
+
+/// A recorded order, and how much of it is wanted.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The log, with the settings of the run.
+    pub log: Log,
+    /// Only these overtakes of it; `None` is the exact order.
+    pub overtakes: Option<Vec<Overtake>>,
+}
+
+/// A list of overtakes has at most so many bytes; that is more than a log of the largest size gives.
+const MOST_OVERTAKES: u64 = 1 << 30;
 
 fn parse_policy(text: &str) -> Result<Policy, String> {
     Policy::parse(text).map_err(|error| error.to_string())
@@ -186,7 +211,7 @@ pub struct ReplayError {
 
 impl OrderArgs {
     /// The order to repeat on a device, if there is one.
-    pub fn recorded(&self, profile: &Profile) -> Result<Option<Log>, ReplayError> {
+    pub fn recorded(&self, profile: &Profile) -> Result<Option<Recorded>, ReplayError> {
         let Some(path) = &self.replay else { return Ok(None) };
         let failed = |reason: String| ReplayError { path: path.clone(), reason };
         let mut log = Log::open(path).map_err(|error| failed(error.to_string()))?;
@@ -199,7 +224,22 @@ impl OrderArgs {
         }
         log.settings.illegal = self.illegal;
         log.settings.check |= self.check;
-        Ok(Some(log))
+        let overtakes = self.overtakes.as_ref().map(|path| {
+            let failed = |reason: String| ReplayError { path: path.clone(), reason };
+            let text = read_bounded(path, MOST_OVERTAKES).map_err(|error| failed(error.to_string()))?;
+            parse_lines(&text).map_err(|error| failed(error.to_string()))
+        });
+        Ok(Some(Recorded { log, overtakes: overtakes.transpose()? }))
+    }
+
+    /// Takes the order from the directory of a `cx10 shrink`. It goes before the options, so that the command that
+    /// failed can be given to `cx10 shrink` as it is.
+    pub fn follow_shrink(&mut self, directory: &Path) {
+        let overtakes = directory.join(shrink::OVERTAKES);
+        self.replay = Some(directory.join(shrink::LOG));
+        self.overtakes = overtakes.exists().then_some(overtakes);
+        (self.order, self.seed, self.order_log) = (None, None, None);
+        self.shrink = Some(directory.to_owned());
     }
 
     /// What the options stand for among the settings.
@@ -209,6 +249,16 @@ impl OrderArgs {
         let check = self.check.then(|| "order.check=true".to_owned());
         [policy, seed, check].into_iter().flatten()
     }
+}
+
+/// Reads a text that may be anything.
+fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let file = File::open(path)?;
+    if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {most} bytes")));
+    }
+    Ok(text)
 }
 
 impl DeviceArgs {
@@ -452,11 +502,19 @@ pub fn model() -> clap::Command {
 /// Parses the command line. Usage errors print themselves and end with [`EXIT_USAGE`] (clap's own would be 2, which means
 /// something else here); `--help` and `--version` end with 0.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, u8> {
-    Cli::try_parse_from(args).map_err(|error| {
+    let mut cli = Cli::try_parse_from(args).map_err(|error| {
         // Nothing to be done if even stderr is gone.
         let _ = error.print();
         if error.use_stderr() { EXIT_USAGE } else { EXIT_CLEAN }
-    })
+    })?;
+    if let Some(directory) = std::env::var_os(shrink::VARIABLE) {
+        match &mut cli.command {
+            Command::Run(args) => args.device.order.follow_shrink(directory.as_ref()),
+            Command::Serve(args) => args.device.order.follow_shrink(directory.as_ref()),
+            _ => {}
+        }
+    }
+    Ok(cli)
 }
 
 /// Starts logging to stderr.

@@ -1,6 +1,6 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-use cx10::cli::{self, Command, litmus, run, serve, show};
+use cx10::cli::{self, Command, litmus, run, serve, show, shrink};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -31,6 +31,13 @@ fn main() -> ExitCode {
             Err(error) => {
                 eprintln!("cx10: {error}");
                 return ExitCode::from(cli::EXIT_USAGE);
+            }
+        },
+        Command::Shrink(args) => match shrink::shrink(args, cli.log.quiet > 0) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => {
+                eprintln!("cx10: {error}");
+                return ExitCode::from(error.exit_code());
             }
         },
         Command::Trace(args) => show::trace(args),

@@ -73,7 +73,7 @@ fn help_and_version_end_with_0_and_teach() {
         assert!(top.contains(word), "{word}");
     }
     assert_eq!(ok(&["--version"]), format!("cx10 {}\n", env!("CARGO_PKG_VERSION")));
-    for sub in ["run", "serve", "trace", "profile", "completions", "man"] {
+    for sub in ["run", "serve", "trace", "litmus", "shrink", "profile", "completions", "man"] {
         let help = ok(&["help", sub]);
         assert!(help.contains("Examples:"), "cx10 help {sub}");
     }
@@ -83,7 +83,13 @@ fn help_and_version_end_with_0_and_teach() {
 
 #[test]
 fn no_help_line_is_wider_than_a_terminal() {
-    for args in [vec!["--help"], vec!["run", "--help"], vec!["serve", "--help"], vec!["trace", "--help"]] {
+    for args in [
+        vec!["--help"],
+        vec!["run", "--help"],
+        vec!["serve", "--help"],
+        vec!["trace", "--help"],
+        vec!["shrink", "--help"],
+    ] {
         let wide: Vec<_> = ok(&args).lines().filter(|l| l.chars().count() > 130).map(str::to_string).collect();
         assert!(wide.is_empty(), "{args:?}: {wide:?}");
     }

@@ -7,6 +7,7 @@ First steps:
   cx10 run -- ibv_devinfo               run a command in the guest
   cx10 serve --socket /tmp/cx10.sock    the device alone, for your own QEMU
   cx10 litmus                           the ordering contract, tested on this build
+  cx10 shrink o.log -- cx10 run -- CMD  which change of order makes CMD fail
   cx10 profile show                     what the device is and can do
   cx10 help SUBCOMMAND                  examples for each subcommand
 
@@ -147,6 +148,34 @@ Examples:
 
 Exit status: 0 engine and model agree, 1 usage error or a program that is too large, 3 the engine is unsound or incomplete, or a
 claim of the program is wrong.";
+
+/// Behind the help of `cx10 shrink`.
+pub const SHRINK: &str = "\
+An overtake is an access of the device, or a piece of one, that became visible before one that was issued earlier. A run under
+a policy like `random` has thousands; this command runs CMD again and again with fewer and fewer of those that FILE recorded,
+everything else in order, until none can be taken away without CMD passing.
+
+CMD starts `cx10 run` or `cx10 serve`, itself or in a script; give it the command that failed. The environment variable
+CX10_SHRINK names a directory with the order of each run; it reaches cx10 unless something clears the environment (with sudo:
+--preserve-env=CX10_SHRINK), and there it goes before --order, --seed, --replay and --order-log. The device must be configured
+as it was; the contract and its knobs are those of FILE.
+
+Status 0 of CMD is a pass. The status that it ends with when all overtakes of FILE are allowed is the failure; any other is
+told and counted as a pass. First it is made sure that CMD fails with all overtakes and passes in order.
+
+The remaining overtakes are told in sentences on standard error, and printed to standard output as a program for `cx10 litmus
+--file`, with guest addresses (0xADDRESS+BYTES), queue pairs and keys.
+
+Examples:
+  cx10 run --order random --seed 3 --order-log o.log -- ./my-test           fails
+  cx10 shrink o.log -- cx10 run --order random --seed 3 -- ./my-test        why?
+  cx10 shrink o.log --tries 3 --keep o.set -o o.json -- ./fails-sometimes.sh
+  cx10 run --replay o.log --overtakes o.set -- ./my-test                    fails, with nothing else out of order
+  cx10 litmus --file o.json --mode NU --outcomes --explain
+
+Exit status: 0 the smallest set was found, 1 usage or set-up error, 4 there is nothing to find: the failure does not come again,
+or not from the order; 5 a limit was reached and a smaller set may exist. 128 and its number after a signal. With 5 and after
+a signal the smallest set so far is told and printed.";
 
 /// Behind the help of `cx10 profile`.
 pub const PROFILE: &str = "\

@@ -55,6 +55,9 @@ fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
     if let Some(file) = &args.device.order.replay {
         add("--replay", file);
     }
+    if let Some(file) = &args.device.order.overtakes {
+        add("--overtakes", file);
+    }
     if let Some(filter) = &log.log {
         add("--log", filter);
     }

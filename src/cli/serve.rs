@@ -1,13 +1,13 @@
 //! `cx10 serve`: the device alone, for any VMM.
 
-use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, ReplayError, ServeArgs};
+use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, Recorded, ReplayError, ServeArgs, shrink};
 use crate::cmdif::error::meaning;
 use crate::config::ConfigError;
 use crate::device::Function;
 use crate::device::clock::MonotonicClock;
 use crate::dma::Bus;
-use crate::dma::order::log::{Log, Writer};
-use crate::dma::order::replay::{Plan, Replay};
+use crate::dma::order::log::Writer;
+use crate::dma::order::replay::{Only, Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
 use crate::sys;
@@ -46,11 +46,18 @@ pub enum ServeError {
 const MOST_LOG: u64 = 1 << 30;
 
 /// Lets the bus repeat a recorded order, and record its own.
-fn order(args: &OrderArgs, recorded: Option<Log>, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
-    if let Some(log) = recorded {
+fn order(args: &OrderArgs, recorded: Option<Recorded>, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
+    if let Some(Recorded { log, overtakes }) = recorded {
         let mut order = Order::new(log.settings.clone());
-        order.follow(Plan::Replay(Replay::new(&log)));
+        order.follow(match overtakes {
+            Some(overtakes) => Plan::Only(Only::new(&overtakes)),
+            None => Plan::Replay(Replay::new(&log)),
+        });
         bus.reorder(Some(order));
+    }
+    if let Some(directory) = &args.shrink {
+        let path = directory.join(shrink::FOLLOWED);
+        std::fs::write(&path, "").map_err(|source| ServeError::File { path, source })?;
     }
     let Some(path) = &args.order_log else { return Ok(()) };
     let file = |source| ServeError::File { path: path.clone(), source };

@@ -32,6 +32,14 @@ pub fn send_signal(child: &Child, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// Sends a signal to the process group that a child leads; the child has not been waited for.
+pub fn signal_group(child: &Child, signal: i32) -> io::Result<()> {
+    let group = libc::pid_t::try_from(child.id()).map_err(|_| errno(libc::ESRCH))?;
+    // SAFETY: integers only.
+    check(unsafe { libc::kill(-group, signal) })?;
+    Ok(())
+}
+
 /// Processor time that the calling thread has used.
 pub fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

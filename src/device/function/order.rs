@@ -2,15 +2,20 @@
 
 use crate::dma::order::coverage::Row;
 use crate::dma::order::log::Why;
+use crate::dma::order::replay::Plan;
 use crate::dma::order::{self, Illegal, Settings};
 use crate::trace::RunSummary;
 use crate::trace::report::{Order, OrderCheck, OrderReplay, Overtaking};
 
 /// The policy in one line, as every output has it.
-fn headline(settings: &Settings, replay: bool) -> String {
+fn headline(settings: &Settings, plan: Option<&Plan>) -> String {
     let Settings { policy, seed, illegal, .. } = settings;
     let illegal = illegal.map(|mode| format!("ILLEGAL {}, ", mode.name())).unwrap_or_default();
-    let repeated = if replay { "repeated order of " } else { "" };
+    let repeated = match plan {
+        Some(Plan::Replay(_)) => "repeated order of ",
+        Some(Plan::Only(_)) => "chosen overtakes of ",
+        None => "",
+    };
     format!("{illegal}{repeated}{policy}, seed {seed}, contract {}", settings.describe_profile())
 }
 
@@ -53,7 +58,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         summary.internal_failure(format!("order: {} accesses not allowed{mode}; first: {first}", check.violations));
     }
     let applied = Why::ALL.iter().zip(counters.applied).filter(|(_, count)| *count > 0);
-    summary.policy = headline(settings, engine.replay().is_some());
+    summary.policy = headline(settings, engine.plan());
     summary.order = Some(Order {
         policy: settings.policy.to_string(),
         profile: settings.describe_profile(),

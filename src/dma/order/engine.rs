@@ -100,6 +100,11 @@ impl Order {
         self.plan = Some(plan);
     }
 
+    /// The order that is followed instead of the policy's.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
     /// The replay that is followed.
     pub fn replay(&self) -> Option<&Replay> {
         match &self.plan {

@@ -16,6 +16,7 @@
 
 pub mod checker;
 pub mod coverage;
+pub mod describe;
 pub mod engine;
 pub mod knobs;
 pub mod log;

@@ -4,7 +4,7 @@
 //! A part is named by its stream, its number there and its place in the transaction, so that the same part has the same
 //! name in another run. One overtake is one line of text: `responder:0x12/34/0 over responder:0x12/33/1 for 180`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::log::{Event, Issued, Log, Why};
@@ -209,34 +209,90 @@ impl Log {
 }
 
 /// Halves a set until no part of it can be left out: which of `all` must stay so that `fails` still says yes. `fails` is
-/// asked for subsets; a failure that comes and goes should be asked for several times inside it. The method is the
-/// minimizing delta debugging of Zeller and Hildebrandt (IEEE TSE 28(2), 2002).
-pub fn shrink(all: &[Overtake], mut fails: impl FnMut(&[Overtake]) -> bool) -> Vec<Overtake> {
+/// asked for subsets, and says nothing to end the search with what is left so far; a failure that comes and goes should be
+/// asked for several times inside it. The method is the minimizing delta debugging of Zeller and Hildebrandt (IEEE TSE
+/// 28(2), 2002).
+pub fn shrink<T: Clone>(all: &[T], mut fails: impl FnMut(&[T]) -> Option<bool>) -> Vec<T> {
+    search(all, &mut fails).unwrap_or_else(|kept| kept)
+}
+
+/// The search; an error is what was left when `fails` had no answer.
+fn search<T: Clone>(all: &[T], fails: &mut impl FnMut(&[T]) -> Option<bool>) -> Result<Vec<T>, Vec<T>> {
     let mut kept = all.to_vec();
-    if fails(&[]) {
-        return Vec::new();
+    if fails(&[]).ok_or_else(|| kept.clone())? {
+        return Ok(Vec::new());
     }
     let mut pieces = 2;
     while kept.len() >= 2 {
         let size = kept.len().div_ceil(pieces);
-        let chunks: Vec<Vec<Overtake>> = kept.chunks(size).map(<[_]>::to_vec).collect();
-        let without = |index: usize| -> Vec<Overtake> {
-            let rest = chunks.iter().enumerate().filter(|(other, _)| *other != index);
-            rest.flat_map(|(_, chunk)| chunk.iter().copied()).collect()
-        };
-        if let Some(chunk) = chunks.iter().find(|chunk| chunk.len() < kept.len() && fails(chunk)) {
-            kept = chunk.clone();
-            pieces = 2;
-        } else if let Some(rest) = (0..chunks.len()).map(without).find(|rest| rest.len() < kept.len() && fails(rest)) {
-            kept = rest;
-            pieces = (pieces - 1).max(2);
-        } else if size == 1 {
-            break;
-        } else {
-            pieces = (pieces * 2).min(kept.len());
+        match smaller(&kept, size, fails).ok_or_else(|| kept.clone())? {
+            Some((part, true)) => {
+                kept = part;
+                pieces = 2;
+            }
+            Some((rest, false)) => {
+                kept = rest;
+                pieces = (pieces - 1).max(2);
+            }
+            None if size == 1 => break,
+            None => pieces = (pieces * 2).min(kept.len()),
         }
     }
-    kept
+    Ok(kept)
+}
+
+/// The first piece of `size` that fails alone (`true`), else the first rest that fails without one (`false`).
+fn smaller<T: Clone>(
+    kept: &[T],
+    size: usize,
+    fails: &mut impl FnMut(&[T]) -> Option<bool>,
+) -> Option<Option<(Vec<T>, bool)>> {
+    for chunk in kept.chunks(size).filter(|chunk| chunk.len() < kept.len()) {
+        if fails(chunk)? {
+            return Some(Some((chunk.to_vec(), true)));
+        }
+    }
+    for start in (0..kept.len()).step_by(size) {
+        let end = (start + size).min(kept.len());
+        let rest = [&kept[..start], &kept[end..]].concat();
+        if rest.len() < kept.len() && !rest.is_empty() && fails(&rest)? {
+            return Some(Some((rest, false)));
+        }
+    }
+    Some(None)
+}
+
+/// The smallest set of overtakes that still fails, as [`shrink`] finds it: first it takes away all that happened behind
+/// one part together, because a part that waits for one overtaker usually has to let others past too; then single
+/// overtakes. Sets that were asked for before are not asked for again, and the empty set is taken not to fail.
+pub fn smallest(all: &[Overtake], mut fails: impl FnMut(&[Overtake]) -> Option<bool>) -> Vec<Overtake> {
+    let mut passed: BTreeSet<Vec<u32>> = BTreeSet::from([Vec::new()]);
+    let numbers: BTreeMap<&Overtake, u32> = all.iter().zip(0..).collect();
+    let mut ask = |set: &[Overtake]| {
+        let name: Vec<u32> = set.iter().filter_map(|overtake| numbers.get(overtake).copied()).collect();
+        if passed.contains(&name) {
+            return Some(false);
+        }
+        let failed = fails(set)?;
+        if !failed {
+            passed.insert(name);
+        }
+        Some(failed)
+    };
+    let mut behind: Vec<(Identity, Vec<Overtake>)> = Vec::new();
+    let mut places = BTreeMap::new();
+    for overtake in all {
+        let place = *places.entry(overtake.earlier).or_insert(behind.len());
+        if place == behind.len() {
+            behind.push((overtake.earlier, Vec::new()));
+        }
+        behind[place].1.push(*overtake);
+    }
+    let flat = |groups: &[(Identity, Vec<Overtake>)]| -> Vec<Overtake> {
+        groups.iter().flat_map(|(_, overtakes)| overtakes.iter().copied()).collect()
+    };
+    let groups = shrink(&behind, |groups| ask(&flat(groups)));
+    shrink(&flat(&groups), ask)
 }
 
 #[cfg(test)]
@@ -270,12 +326,49 @@ mod tests {
             let mut asked = 0;
             let fails = |set: &[Overtake]| {
                 asked += 1;
-                needed.iter().all(|index| set.contains(&all[*index]))
+                Some(needed.iter().all(|index| set.contains(&all[*index])))
             };
             let kept = shrink(&all, fails);
             let expected: Vec<Overtake> = needed.iter().map(|index| all[*index]).collect();
             assert_eq!(kept, expected);
             assert!(asked < 300, "{asked} runs for {needed:?}");
         }
+    }
+
+    #[test]
+    fn the_smallest_set_is_found_in_few_runs_and_no_set_is_asked_for_twice() {
+        // Each part is overtaken by the ten behind it.
+        let all: Vec<Overtake> = (0..5000).map(|index| overtake(index / 10 + index % 10 + 1, index / 10)).collect();
+        for needed in [vec![4321], vec![17, 4990], vec![100, 101, 102]] {
+            let mut asked = BTreeSet::new();
+            let fails = |set: &[Overtake]| {
+                assert!(!set.is_empty(), "the caller knows that nothing fails in order");
+                assert!(asked.insert(set.to_vec()), "asked twice for {} overtakes", set.len());
+                Some(needed.iter().all(|index| set.contains(&all[*index])))
+            };
+            let expected: Vec<Overtake> = needed.iter().map(|index| all[*index]).collect();
+            assert_eq!(smallest(&all, fails), expected);
+            assert!(asked.len() < 100, "{} runs for {needed:?}", asked.len());
+        }
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_ends_at_once_with_a_set_that_fails() {
+        let all: Vec<Overtake> = (0..20_000).map(|index| overtake(index + 1, index)).collect();
+        let mut left = 5;
+        let mut last = all.clone();
+        let kept = smallest(&all, |set| {
+            left -= 1;
+            if left < 0 {
+                return None;
+            }
+            let fails = set.contains(&all[777]);
+            if fails {
+                last = set.to_vec();
+            }
+            Some(fails)
+        });
+        assert_eq!(kept, last);
+        assert!(left >= -2 && kept.len() < all.len() / 8 && kept.contains(&all[777]), "{left} {}", kept.len());
     }
 }

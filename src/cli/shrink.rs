@@ -1,0 +1,467 @@
+//! `cx10 shrink`: which overtakes of a recorded run a failure needs.
+//!
+//! The command under test is run again and again. A directory, named by [`VARIABLE`] in its environment, has the log
+//! and the overtakes that are allowed in this run; `cx10 run` and `cx10 serve` take their order from there and leave
+//! a mark, so that a command which never starts the device is not mistaken for one that passes or fails.
+
+use super::EXIT_CLEAN;
+use crate::dma::order::log::{Log, LogError};
+use crate::dma::order::overtakes::{Overtake, smallest};
+use crate::dma::order::{describe, program};
+use crate::litmus;
+use crate::run::progress::Progress;
+use crate::run::workdir::WorkDir;
+use crate::sys::{self, SignalFd};
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Names the directory in the environment of the command.
+pub const VARIABLE: &str = "CX10_SHRINK";
+/// The recorded order, in that directory.
+pub const LOG: &str = "order.log";
+/// The overtakes that a run may have, one a line; without this file the order is that of the log, exactly.
+pub const OVERTAKES: &str = "overtakes";
+/// Made by a device that follows the order.
+pub const FOLLOWED: &str = "followed";
+
+/// There is nothing to find.
+const EXIT_NOTHING: u8 = 4;
+/// A limit was reached.
+const EXIT_LIMIT: u8 = 5;
+
+/// Most overtakes of a log.
+const MOST: usize = 1 << 20;
+/// Most sentences that are told.
+const SENTENCES: usize = 32;
+/// How often a command with all overtakes is run at least before it is said to pass.
+const FIRST_TRIES: u32 = 3;
+/// How often a child is looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// Time for the command to end when asked; `cx10 run` lets its guest and device end in order.
+const ASKED_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes and lines of the command's output that an error shows.
+const TAIL: u64 = 8192;
+const TAIL_LINES: usize = 12;
+
+/// `cx10 shrink`.
+#[derive(Clone, Debug, Args)]
+pub struct ShrinkArgs {
+    /// Order that a failing run recorded (cx10 run --order-log FILE)
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Most runs of CMD
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Limits")]
+    pub max_runs: u32,
+    /// No run begins later than so many seconds after the first; 0 sets no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200, help_heading = "Limits")]
+    pub max_time: u64,
+    /// End a run of CMD after so many seconds; that is an outcome like a status; 0 waits for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, help_heading = "Limits")]
+    pub timeout: u64,
+    /// For a failure that comes and goes: a set passes when it passed so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Limits")]
+    pub tries: u32,
+    /// Write the program to a file instead of standard output
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Keep the smallest set so far in a file, for cx10 run --replay FILE --overtakes FILE
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub keep: Option<PathBuf>,
+    /// Show what CMD prints, on standard error
+    #[arg(long, help_heading = "Output")]
+    pub show_output: bool,
+    /// Command that starts cx10 and fails
+    #[arg(last = true, required = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// How a run of the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Status(i32),
+    Signal(i32),
+    Time(u64),
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ending::Status(0) => f.write_str("passed"),
+            Ending::Status(code) => write!(f, "status {code}"),
+            Ending::Signal(signal) => write!(f, "signal {signal}"),
+            Ending::Time(seconds) => write!(f, "no end after {seconds} s"),
+        }
+    }
+}
+
+const PASSED: Ending = Ending::Status(0);
+
+/// Why no smallest set was found.
+#[derive(Debug, thiserror::Error)]
+pub enum ShrinkError {
+    /// The log cannot be used.
+    #[error("{}: {error}", path.display())]
+    Log {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        error: LogError,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Too much happened in the run.
+    #[error("{}: more than {MOST} overtakes; record a shorter run", path.display())]
+    TooMany {
+        /// The log's file.
+        path: PathBuf,
+    },
+    /// The command cannot be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// Which.
+        program: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// No device took its order from the directory.
+    #[error(
+        "CMD ended ({ending}), and no device followed the recorded order; does it start cx10 run or cx10 serve, and does \
+         {VARIABLE} of the environment reach it?{output}"
+    )]
+    NotFollowed {
+        /// How it ended.
+        ending: String,
+        /// What it said last.
+        output: String,
+    },
+    /// The failure is not one of the recorded order.
+    #[error("{0}")]
+    Nothing(String),
+    /// A limit was reached before anything was known.
+    #[error("{0} reached before it was known whether CMD fails")]
+    Limit(String),
+    /// A signal ended everything before anything was known.
+    #[error("ended by signal {0}")]
+    Signal(i32),
+    /// Anything else.
+    #[error("{0}")]
+    System(String),
+}
+
+impl ShrinkError {
+    /// Exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ShrinkError::Nothing(_) => EXIT_NOTHING,
+            ShrinkError::Limit(_) => EXIT_LIMIT,
+            ShrinkError::Signal(signal) => signal_code(*signal),
+            _ => super::EXIT_USAGE,
+        }
+    }
+}
+
+fn signal_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+fn system(error: impl std::fmt::Display) -> ShrinkError {
+    ShrinkError::System(error.to_string())
+}
+
+fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> ShrinkError {
+    let path = path.into();
+    move |error| ShrinkError::File { path, error }
+}
+
+/// Runs the command, within the limits.
+struct Runner<'a> {
+    args: &'a ShrinkArgs,
+    work: WorkDir,
+    signals: SignalFd,
+    progress: Progress,
+    started: Instant,
+    runs: u32,
+    all: usize,
+}
+
+/// A command that is ended with all that it started.
+struct Group(Child);
+
+impl Group {
+    /// Asks, waits, kills.
+    fn end(&mut self) -> io::Result<()> {
+        let end = Instant::now() + ASKED_LIMIT;
+        // It may have ended just now.
+        let _ = sys::process::signal_group(&self.0, libc::SIGTERM);
+        while self.0.try_wait()?.is_none() {
+            if Instant::now() >= end {
+                let _ = sys::process::signal_group(&self.0, libc::SIGKILL);
+                self.0.wait()?;
+                return Ok(());
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+}
+
+impl Runner<'_> {
+    /// One run, with some overtakes or in the exact order of the log.
+    fn run(&mut self, set: Option<&[Overtake]>) -> Result<Ending, ShrinkError> {
+        let args = self.args;
+        if self.runs >= args.max_runs {
+            return Err(ShrinkError::Limit(format!("the limit of {} runs was", args.max_runs)));
+        }
+        if args.max_time > 0 && self.started.elapsed() >= Duration::from_secs(args.max_time) {
+            return Err(ShrinkError::Limit(format!("the limit of {} s was", args.max_time)));
+        }
+        self.runs += 1;
+        let what = match set {
+            None => "the exact order".to_owned(),
+            Some([]) => "in order".to_owned(),
+            Some(set) => format!("{} of {} overtakes", set.len(), self.all),
+        };
+        self.progress.step(&format!("run {}: {what}", self.runs));
+        let overtakes = self.work.path(OVERTAKES);
+        match set {
+            Some(set) => fs::write(&overtakes, lines(set)).map_err(at(&overtakes))?,
+            None => forget(overtakes)?,
+        }
+        let followed = self.work.path(FOLLOWED);
+        forget(followed.clone())?;
+        let ending = self.follow()?;
+        if !followed.exists() {
+            let output = if args.show_output { String::new() } else { self.tail() };
+            return Err(ShrinkError::NotFollowed { ending: ending.to_string(), output });
+        }
+        self.progress.note(&format!("run {}: {what}: {ending}", self.runs));
+        Ok(ending)
+    }
+
+    fn follow(&mut self) -> Result<Ending, ShrinkError> {
+        let args = self.args;
+        let mut command = Command::new(&args.command[0]);
+        // The directory's name in the environment, and the order in the directory.
+        command.args(&args.command[1..]).env(VARIABLE, self.work.path("")).stdin(Stdio::null());
+        let path = self.work.path("output");
+        if args.show_output {
+            command.stdout(io::stderr()).stderr(Stdio::inherit());
+        } else {
+            let output = File::create(&path).map_err(at(&path))?;
+            command.stdout(output.try_clone().map_err(at(&path))?).stderr(output);
+        }
+        // A group of its own, so that a script ends with what it started, and Ctrl-C is for us to pass on.
+        command.process_group(0);
+        sys::process::unblock_signals(&mut command);
+        sys::die_with_parent(&mut command, libc::SIGTERM);
+        let program = args.command[0].to_string_lossy().into_owned();
+        let child = command.spawn().map_err(|error| ShrinkError::Start { program, error })?;
+        let mut group = Group(child);
+        let started = Instant::now();
+        loop {
+            if let Some(status) = group.0.try_wait().map_err(system)? {
+                let signal = status.signal().map(Ending::Signal);
+                return Ok(status.code().map(Ending::Status).or(signal).unwrap_or(Ending::Status(i32::MAX)));
+            }
+            if let Some(signal) = self.signals.take().map_err(system)? {
+                group.end().map_err(system)?;
+                return Err(ShrinkError::Signal(signal));
+            }
+            if args.timeout > 0 && started.elapsed() >= Duration::from_secs(args.timeout) {
+                group.end().map_err(system)?;
+                return Ok(Ending::Time(args.timeout));
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// What the command said last.
+    fn tail(&self) -> String {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut file = File::open(self.work.path("output"))?;
+            let len = file.seek(SeekFrom::End(0))?;
+            file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
+            let mut bytes = Vec::new();
+            file.take(TAIL).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        last.iter().fold(String::new(), |text, line| text + "\n  | " + line)
+    }
+
+    /// Whether a set fails as before, in one of some runs.
+    fn fails(&mut self, set: &[Overtake], as_before: Ending) -> Result<bool, ShrinkError> {
+        for _ in 0..self.args.tries {
+            let ending = self.run(Some(set))?;
+            if ending == as_before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// How the command fails with everything that was recorded; not otherwise than by the recorded order.
+    fn verify(&mut self, all: &[Overtake]) -> Result<Ending, ShrinkError> {
+        let mut failure = None;
+        for _ in 0..self.args.tries.max(FIRST_TRIES) {
+            let ending = self.run(Some(all))?;
+            if ending != PASSED {
+                failure = Some(ending);
+                break;
+            }
+        }
+        let Some(failure) = failure else {
+            let exact = self.run(None)?;
+            return Err(ShrinkError::Nothing(if exact == PASSED {
+                "CMD passes with the recorded order: the failure does not come from it, or comes too seldom (record \
+                 another one, or raise --tries)"
+                    .to_owned()
+            } else {
+                format!(
+                    "CMD fails in the exact order of the log ({exact}), but passes when the same overtakes may happen: the \
+                     failure hangs on the time between accesses that are in order, which this command cannot take away"
+                )
+            }));
+        };
+        for _ in 0..self.args.tries {
+            let ending = self.run(Some(&[]))?;
+            if ending != PASSED {
+                return Err(ShrinkError::Nothing(format!(
+                    "CMD fails with everything in order too ({ending}): the failure is not one of order{}",
+                    if self.args.show_output { String::new() } else { self.tail() }
+                )));
+            }
+        }
+        Ok(failure)
+    }
+}
+
+fn forget(path: PathBuf) -> Result<(), ShrinkError> {
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ShrinkError::File { path, error }),
+        _ => Ok(()),
+    }
+}
+
+fn lines(set: &[Overtake]) -> String {
+    set.iter().fold(String::new(), |mut text, overtake| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{overtake}");
+        text
+    })
+}
+
+/// Finds the smallest set. Returns the exit code.
+pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
+    let log = Log::open(&args.file).map_err(|error| ShrinkError::Log { path: args.file.clone(), error })?;
+    let all = log.overtakes(MOST).ok_or_else(|| ShrinkError::TooMany { path: args.file.clone() })?;
+    if all.is_empty() {
+        let events = log.events.len();
+        let file = args.file.display();
+        return Err(ShrinkError::Nothing(format!(
+            "{file}: nothing was overtaken in {events} events; the run was in order"
+        )));
+    }
+    let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]).map_err(system)?;
+    let work = WorkDir::new().map_err(system)?;
+    // A copy: the command may write its own log to the same file.
+    fs::copy(&args.file, work.path(LOG)).map_err(at(&args.file))?;
+    let progress = Progress::new(quiet);
+    let mut runner = Runner { args, work, signals, progress, started: Instant::now(), runs: 0, all: all.len() };
+    let failure = runner.verify(&all)?;
+    runner.keep(&all)?;
+    let mut stopped = None;
+    let kept = smallest(&all, |set| match runner.fails(set, failure).and_then(|fails| runner.kept(set, fails)) {
+        Ok(fails) => Some(fails),
+        Err(error) => {
+            stopped = Some(error);
+            None
+        }
+    });
+    runner.progress.finish();
+    let code = match stopped {
+        None => EXIT_CLEAN,
+        Some(ShrinkError::Limit(limit)) => {
+            eprintln!("cx10: {limit} reached; a smaller set may exist");
+            EXIT_LIMIT
+        }
+        Some(ShrinkError::Signal(signal)) => {
+            eprintln!("cx10: ended by signal {signal}; a smaller set may exist");
+            signal_code(signal)
+        }
+        Some(error) => return Err(error),
+    };
+    if !quiet {
+        tell(&log, &all, &kept, failure, runner.runs);
+    }
+    print(args, &log, &kept, quiet)?;
+    Ok(code)
+}
+
+impl Runner<'_> {
+    fn keep(&self, set: &[Overtake]) -> Result<(), ShrinkError> {
+        match &self.args.keep {
+            Some(path) => fs::write(path, lines(set)).map_err(at(path)),
+            None => Ok(()),
+        }
+    }
+
+    fn kept(&self, set: &[Overtake], fails: bool) -> Result<bool, ShrinkError> {
+        if fails {
+            self.keep(set)?;
+        }
+        Ok(fails)
+    }
+}
+
+/// The result in words.
+fn tell(log: &Log, all: &[Overtake], kept: &[Overtake], failure: Ending, runs: u32) {
+    let fails = if kept.len() == 1 { "is" } else { "are" };
+    eprintln!("cx10: {} of {} overtakes {fails} enough to fail ({failure}), after {runs} runs:", kept.len(), all.len());
+    for sentence in describe::sentences(log, &kept[..kept.len().min(SENTENCES)]) {
+        eprintln!("  - {sentence}");
+    }
+    if kept.len() > SENTENCES {
+        eprintln!("  - and {} more", kept.len() - SENTENCES);
+    }
+}
+
+/// The result as a program.
+fn print(args: &ShrinkArgs, log: &Log, kept: &[Overtake], quiet: bool) -> Result<(), ShrinkError> {
+    let program = program::print(log, kept).ok_or_else(|| system("the overtakes are not in the log"))?;
+    let text = format!("{program:#}\n");
+    match &args.output {
+        Some(path) => fs::write(path, &text).map_err(at(path))?,
+        None => match io::stdout().lock().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(at("standard output")(error)),
+            _ => {}
+        },
+    }
+    if quiet {
+        return Ok(());
+    }
+    let mode = program::mode(&log.settings.rules);
+    match (litmus::program::parse(&text), &args.output) {
+        (Err(error), _) => eprintln!("cx10: cx10 litmus cannot run the program: {error}"),
+        (Ok(_), Some(path)) => {
+            eprintln!("cx10: cx10 litmus --file {} --mode {mode} runs the program", path.display());
+        }
+        (Ok(_), None) => {}
+    }
+    Ok(())
+}
