@@ -229,6 +229,34 @@ pub fn payload(
     Ok((payload, count))
 }
 
+/// As [`payload`] for `len` bytes that are all that `segments` name and lie in one piece, as most do: that takes no walk.
+/// `None` if it is not so, or their key does not allow it; then nothing has happened.
+#[inline(always)]
+pub fn payload_piece(
+    keys: Keys<'_>,
+    who: Who,
+    segments: &[u8],
+    len: u64,
+    bus: &mut Bus,
+) -> Option<Result<Piece, MemoryError>> {
+    if segments.len() != DATA_SEGMENT {
+        return None;
+    }
+    let segment = DataSeg::wrap(segments);
+    if segment.inline() != 0 || u64::from(segment.byte_count()) != len {
+        return None;
+    }
+    let request = who.request(segment.lkey(), segment.addr(), len, Access::LocalRead);
+    let piece = direct(keys.objects, keys.space, &request).ok()??;
+    if let Place::Memory(iova) = piece.place {
+        let load = Load::payload(Stream::Requester(who.qpn), piece.order, piece.key, Wait::default());
+        if let Err(error) = bus.check_load(load, iova, len) {
+            return Some(Err(error.into()));
+        }
+    }
+    Some(Ok(piece))
+}
+
 /// Where payload comes from: a walk, which lies elsewhere, the parts of a packet, or bytes.
 enum Source<'r, 'a> {
     Reach(&'r mut Reach<'a>),
@@ -360,6 +388,15 @@ impl Route {
     }
 }
 
+impl From<CopyError> for MoveError {
+    fn from(error: CopyError) -> MoveError {
+        match error {
+            CopyError::Source(error) => MoveError::Source(error.into()),
+            CopyError::Target(error) => MoveError::Target(error.into()),
+        }
+    }
+}
+
 /// Memory and what leads to it.
 #[derive(Debug)]
 pub struct Memory<'a> {
@@ -456,6 +493,28 @@ impl<'a> Memory<'a> {
         if self.bus.reorders() { route.fenced(head, self.keys.objects) } else { route }
     }
 
+    /// As [`Memory::put`] for one piece of memory behind a key that is the target of a payload in one piece, as most
+    /// are: that takes no walk. `None` if it is not so, or not allowed; then nothing has happened.
+    #[inline(always)]
+    pub fn put_piece(
+        &mut self,
+        packet: &Packet,
+        (who, access, key, va): (Who, Access, u32, u64),
+        class: StoreClass,
+    ) -> Option<Result<Put, MoveError>> {
+        let Payload::Parts { parts: [Some(Part::Piece(source)), None] } = &packet.payload else { return None };
+        let len = u64::from(packet.len);
+        let request = who.request(key, va, len, access);
+        let piece = direct(self.keys.objects, self.keys.space, &request).ok()??;
+        let (Place::Memory(from), Place::Memory(to)) = (source.place, piece.place) else { return None };
+        if source.len != len {
+            return None;
+        }
+        let route = self.route(&packet.head, who.qpn, class);
+        let copied = self.bus.copy(route.load(source), from, route.store(&piece), to, len);
+        Some(copied.map(|()| Put { parts: 1, len: packet.len }).map_err(MoveError::from))
+    }
+
     /// Moves the first `len` bytes of a chunk to a piece.
     fn step(&mut self, chunk: Chunk<'_>, piece: Piece, len: u64, route: &Route) -> Result<(), MoveError> {
         let target = |error: BusError| MoveError::Target(error.into());
@@ -465,10 +524,7 @@ impl<'a> Memory<'a> {
                 self.bus.store(route.store(&piece), at, bytes).map_err(target)
             }
             (Chunk::Piece(from @ Piece { place: Place::Memory(source), .. }), Place::Memory(at)) => {
-                self.bus.copy(route.load(&from), source, route.store(&piece), at, len).map_err(|error| match error {
-                    CopyError::Source(error) => MoveError::Source(error.into()),
-                    CopyError::Target(error) => MoveError::Target(error.into()),
-                })
+                self.bus.copy(route.load(&from), source, route.store(&piece), at, len).map_err(MoveError::from)
             }
             _ => self.staged(chunk, piece, len, route),
         }

@@ -250,7 +250,11 @@ pub struct Operands {
 }
 
 /// Where a packet comes from and goes to on the network.
+///
+/// In this order the addresses that every receiver compares lie in whole words, as they are copied: a load from two
+/// stores waits for both to reach the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Address {
     /// Source GID.
     pub source: [u8; 16],

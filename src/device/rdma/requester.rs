@@ -8,8 +8,8 @@ mod responses;
 
 use super::complete::vendor;
 use super::entry::{EntryError, Ring, SendEntry, Unreadable};
-use super::memory::{Keys, MemoryError, Reach, payload};
-use super::packet::{Head, Operation, Packet, Payload, Remote, Transport, psn_add, psn_diff};
+use super::memory::{Keys, MemoryError, Reach, payload, payload_piece};
+use super::packet::{Head, Operation, Packet, Part, Payload, Remote, Transport, psn_add, psn_diff};
 use super::state::{Failure, Started, transport};
 use super::umr::Poster;
 use super::{PART_COST, Portion, TRAIN_PARTS, most_parts};
@@ -143,12 +143,12 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let requester = &mut qp.flow.requester;
         requester.entry = Some(entry);
-        let begun = match outcome {
-            Ok(Some(begun)) => begun,
+        let (begun, failure) = match outcome {
+            Ok(Some(begun)) => (begun, None),
             Ok(None) => return Step::Idle,
             Err(failure) => {
                 requester.stopped = true;
-                Begun { failure: Some(failure), ..Begun::default() }
+                (Begun::default(), Some(failure))
             }
         };
         requester.scattered = false;
@@ -167,7 +167,7 @@ impl Portion<'_> {
             len: begun.len,
             received: 0,
             small_fence: begun.small_fence,
-            failure: begun.failure,
+            failure,
         };
         requester.psn = psn_add(first, begun.packets);
         requester.reads += usize::from(started.responds());
@@ -187,7 +187,6 @@ impl Portion<'_> {
     /// Looks at an entry: what to send of it, or `None` if it has to wait.
     fn start(&mut self, qpn: u32, service: Service, entry: &mut SendEntry) -> Result<Option<Begun>, Failure> {
         let Some(qp) = self.qp(qpn) else { return Ok(None) };
-        let settings = qp.flow.settings;
         let requester = &mut qp.flow.requester;
         let held = match entry.fence {
             fence::SMALL => requester.small_fences > 0,
@@ -212,11 +211,12 @@ impl Portion<'_> {
                 if !matches!(service, Service::Rc | Service::Uc | Service::Xrc | Service::RegUmr) {
                     return Err(refused(EntryError::Opcode));
                 }
-                let uid = self.hca.objects.qps.get(qpn).map_or(0, |entry| entry.uid);
+                let Some(of) = self.hca.objects.qps.get(qpn) else { return Ok(None) };
+                let settings = &of.object.flow.settings;
                 let poster = Poster {
                     qpn,
                     pd: settings.pd,
-                    uid,
+                    uid: of.uid,
                     reserved_lkey: settings.reserved_lkey,
                     fast_register: settings.fast_register,
                     registers: service == Service::RegUmr,
@@ -236,6 +236,8 @@ impl Portion<'_> {
         let len = entry.parse(service).map_err(refused)?;
         let transport = transport(service).ok_or(refused(EntryError::Opcode))?;
         let datagram = transport == Transport::Ud;
+        let Some(of) = self.hca.objects.qps.get(qpn) else { return Ok(None) };
+        let settings = &of.object.flow.settings;
         if u64::from(len) > settings.longest || (datagram && len > settings.mtu) {
             return Err(refused(EntryError::Length));
         }
@@ -251,7 +253,7 @@ impl Portion<'_> {
             return Ok(None);
         }
         let small_fence = responds && entry.data_keys().any(|key| self.asks_small_fence(key));
-        Ok(Some(Begun { packets: settings.packets(len), len, small_fence, failure: None }))
+        Ok(Some(Begun { packets: settings.packets(len), len, small_fence }))
     }
 
     /// `small_fence_on_rdma_read_response` of a key.
@@ -287,7 +289,6 @@ impl Portion<'_> {
     fn send_packet(&mut self, qpn: u32) -> Step {
         let Some(qp) = self.qp(qpn) else { return Step::Idle };
         let service = qp.service();
-        let settings = qp.flow.settings;
         let requester = &mut qp.flow.requester;
         let Some(started) = requester.started.get(requester.cursor).copied() else { return Step::Idle };
         if started.packets == 0 {
@@ -301,9 +302,11 @@ impl Portion<'_> {
         let Some(qp) = self.hca.objects.qps.get(qpn).map(|entry| &entry.object) else { return Step::Idle };
         let Some(entry) = qp.flow.requester.entry.as_deref() else { return Step::Idle };
         let Some(transport) = transport(service) else { return Step::Idle };
+        // Not copied: a copy takes as long as a look-up.
+        let settings = &qp.flow.settings;
         let offset = qp.flow.requester.offset;
         let left = started.len.saturating_sub(offset);
-        let most = self.train_bytes(&settings, left, qp.flow.requester.scattered);
+        let most = self.train_bytes(settings, left, qp.flow.requester.scattered);
         let (count, last) = if started.responds() { (0, true) } else { (left.min(most), left <= most) };
         let train = settings.packets(count) - 1;
         let operation = operation(started.opcode, offset == 0, last);
@@ -333,25 +336,34 @@ impl Portion<'_> {
             head.remote = entry.remote;
         }
         let addressed = if transport == Transport::Ud {
-            self.address_datagram(service, &settings, entry, head)
+            self.address_datagram(service, settings, entry, head)
         } else {
-            self.address_connected(&settings, head)
+            self.address_connected(settings, head)
         };
         let next = if started.responds() { started.end() } else { head.next_psn() };
-        let payload = if count == 0 {
-            Ok((Payload::None, 0))
+        let parts = if count == 0 {
+            Ok(0)
         } else {
             let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
+            let who = settings.who(qpn);
             let (bytes, at) = entry.data();
-            let mut reach =
-                Reach::list(keys, settings.who(qpn), Access::LocalRead, bytes, at, offset.into(), count.into());
-            payload(&mut reach, Payload::Entry { offset }, most_parts(train), self.bus)
-        };
-        let parts = match payload {
-            Ok((payload, parts)) => {
-                packet.payload = payload;
-                parts
+            match payload_piece(keys, who, bytes.get(at..).unwrap_or_default(), count.into(), self.bus) {
+                Some(piece) => piece.map(|piece| {
+                    packet.payload = Payload::Parts { parts: [Some(Part::Piece(piece)), None] };
+                    1
+                }),
+                None => {
+                    let mut reach = Reach::list(keys, who, Access::LocalRead, bytes, at, offset.into(), count.into());
+                    let found = payload(&mut reach, Payload::Entry { offset }, most_parts(train), self.bus);
+                    found.map(|(payload, parts)| {
+                        packet.payload = payload;
+                        parts
+                    })
+                }
             }
+        };
+        let parts = match parts {
+            Ok(parts) => parts,
             Err(MemoryError::Scattered) => {
                 // Packet by packet, then; a walk that was in vain counts as well.
                 self.spent += TRAIN_PARTS * PART_COST;
@@ -475,7 +487,6 @@ struct Begun {
     packets: u32,
     len: u32,
     small_fence: bool,
-    failure: Option<Failure>,
 }
 
 fn refused(error: EntryError) -> Failure {

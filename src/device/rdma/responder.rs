@@ -274,9 +274,16 @@ impl Portion<'_> {
             return Ok(0);
         }
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
-        let mut target = Reach::key(keys, settings.who(qpn), Access::RemoteWrite, key, va, packet.len.into());
+        let (who, access) = (settings.who(qpn), Access::RemoteWrite);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, StoreClass::Payload, settings.mtu).map_err(|error| match error {
+        let put = match memory.put_piece(packet, (who, access, key, va), StoreClass::Payload) {
+            Some(put) => put,
+            None => {
+                let mut target = Reach::key(keys, who, access, key, va, packet.len.into());
+                memory.put(packet, &mut target, StoreClass::Payload, settings.mtu)
+            }
+        };
+        let put = put.map_err(|error| match error {
             MoveError::Source(_) => Refusal::Lost,
             MoveError::Target(error) => Refusal::Access(error),
         });
