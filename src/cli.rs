@@ -117,7 +117,7 @@ pub struct DeviceArgs {
     /// [default: trap]
     #[arg(long, value_enum, value_name = "HOW")]
     pub doorbells: Option<DoorbellsArg>,
-    /// Lose, double or delay packets: ACTION:KEY=VALUE,... (see below); may be repeated, all together replace the faults
+    /// Lose, double or delay packets: ACTION:KEY=VALUE,... (see `cx10 help serve`); may be repeated, all together replace the faults
     /// of profile and file
     #[arg(long = "wire-fault", value_name = "SPEC", value_parser = FaultRule::parse)]
     pub wire_faults: Vec<FaultRule>,
@@ -148,14 +148,14 @@ impl From<DoorbellsArg> for config::Doorbells {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Order")]
 pub struct OrderArgs {
-    /// Policy: in-order, random, lifo, tail-first, hold-one, qp-skew, read-early, read-late or pct(DEPTH); see below
+    /// Policy: in-order, random, lifo, tail-first, hold-one, qp-skew, read-early, read-late or pct(DEPTH); `cx10 help serve` describes them
     /// [default: in-order]
     #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub order: Option<Policy>,
     /// Seed that all decisions about order are derived from; the same seed decides the same way
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     pub seed: Option<u64>,
-    /// Check every access by a second program of the contract; a run with a forbidden one ends with code 3
+    /// Check every access against a second implementation of the contract; a run with a forbidden one ends with code 3
     #[arg(long)]
     pub check: bool,
     /// Break a promise on purpose, to see whether tests notice: completion-first, owner-first, eqe-first, msi-first,

@@ -142,7 +142,7 @@ pub static KEYS: &[Key] = &[
     key(
         "order.check",
         Rule::Bool,
-        "check every access by a second program of the contract; what is found ends with code 3",
+        "check every access against a second implementation of the contract; a forbidden one ends with code 3",
     ),
     key("order.max_delay", int(0, 20_000), "longest delay of an access in microseconds, from when it may be performed"),
     key("order.hold", int(0, 20_000), "microseconds that a policy holds what it holds on purpose"),
@@ -162,7 +162,7 @@ pub static KEYS: &[Key] = &[
     key(
         "order.strict_on_unordered",
         Rule::Typed("profile, reject, honour-per-qp or downgrade-silently", order::strict_on_unordered),
-        "what strict keys come to then",
+        "what becomes of a key that asks for order on such a device",
     ),
     key("order.keys", Rule::Typed("profile, as-given, strong-reads or strong", order::keys), "how far keys are heeded"),
     key(
