@@ -6,7 +6,7 @@
 //! out of turn and the run is counted as divergent. Whatever is applied is enabled in the pool: a replay cannot break
 //! a rule that holds.
 //!
-//! Control reads happen when the device makes them and are no part of a recorded order.
+//! Control reads happen when the device makes them and are no part of an order that is given.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,10 +143,10 @@ pub(super) enum Turn {
 }
 
 impl Only {
-    /// The order of issue with these overtakes.
+    /// The order of issue with these overtakes. Those of control reads are nobody's choice: nothing waits for them.
     pub fn new(overtakes: &[Overtake]) -> Only {
         let mut only = Only { behind: BTreeMap::new(), ahead: BTreeMap::new() };
-        for overtake in overtakes {
+        for overtake in overtakes.iter().filter(|overtake| !overtake.later.control) {
             only.behind.entry(overtake.earlier).or_default().insert(overtake.later, overtake.gap.min(PATIENCE));
             only.ahead.insert(overtake.later, None);
         }
