@@ -223,7 +223,7 @@ impl OrderArgs {
             )));
         }
         log.settings.illegal = self.illegal;
-        log.settings.check |= self.check;
+        log.settings.check |= self.check || profile.order.check;
         let overtakes = self.overtakes.as_ref().map(|path| {
             let failed = |reason: String| ReplayError { path: path.clone(), reason };
             let text = read_bounded(path, MOST_OVERTAKES).map_err(|error| failed(error.to_string()))?;

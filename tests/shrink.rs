@@ -285,6 +285,7 @@ fn the_device_takes_its_order_from_the_directory_before_its_options() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+        assert_eq!(report["order"]["check"].is_null(), !options.contains(&"order.check=true"), "{options:?}");
         report["policy"].as_str().unwrap().to_owned()
     };
     let options = ["--order", "lifo", "--seed", "8", "--order-log", &own];
@@ -295,7 +296,7 @@ fn the_device_takes_its_order_from_the_directory_before_its_options() {
 
     // The same by options.
     let (log, set) = (dir.path("order.log"), dir.path("overtakes"));
-    let policy = serve(&["--replay", &log, "--overtakes", &set]);
+    let policy = serve(&["--replay", &log, "--overtakes", &set, "--set", "order.check=true"]);
     assert_eq!(policy, "chosen overtakes of random, seed 3, contract cx10-unordered");
     fs::write(&set, "nonsense\n").unwrap();
     let output = cx10().args(["serve", "--socket", &socket, "--replay", &log, "--overtakes", &set]).output().unwrap();
