@@ -13,6 +13,7 @@ pub mod shrink;
 use crate::config::{self, ConfigError, FaultRule, Sources};
 use crate::dma::order::log::Log;
 use crate::dma::order::overtakes::{Overtake, parse_lines};
+use crate::dma::order::rules::Omit;
 use crate::dma::order::{Illegal, Policy};
 use crate::profile::Profile;
 use crate::trace;
@@ -221,6 +222,11 @@ impl OrderArgs {
                 "it was recorded in an illegal mode; repeat it with --illegal {}",
                 mode.name()
             )));
+        }
+        if log.settings.rules.omit != Omit::NOTHING {
+            return Err(failed(
+                "it was recorded with rules of the contract left out, which only tests can do".to_owned(),
+            ));
         }
         log.settings.illegal = self.illegal;
         log.settings.check |= self.check || profile.order.check;

@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 use crate::device::Function;
 use crate::device::clock::MonotonicClock;
 use crate::dma::Bus;
-use crate::dma::order::log::Writer;
+use crate::dma::order::log::{MOST_LOG, Writer};
 use crate::dma::order::replay::{Only, Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
@@ -41,9 +41,6 @@ pub enum ServeError {
     #[error(transparent)]
     Engine(#[from] engine::Error),
 }
-
-/// Bytes that a log of the order has at most; that is hours of traffic.
-const MOST_LOG: u64 = 1 << 30;
 
 /// Lets the bus repeat a recorded order, and record its own.
 fn order(args: &OrderArgs, recorded: Option<Recorded>, device: &str, bus: &mut Bus) -> Result<(), ServeError> {

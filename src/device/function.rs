@@ -468,6 +468,8 @@ impl Function {
     pub fn fail(&mut self, health: Health) {
         limited!(error, target: "cx10::device", "internal error: {health:?}");
         self.summary.reset("internal-error");
+        // Who sees that the interface is disabled may free what it lent: nothing lands after that.
+        self.bus.drain(Scope::All);
         self.segment.set_health(health);
         self.segment.set_nic_interface(NicInterface::Disabled);
         self.hca.set_internal_error();

@@ -16,6 +16,10 @@ pub const PAGE: u64 = 4096;
 /// The most pages the device asks for or returns by one event.
 const STEP: u64 = 512;
 
+/// Most context memory of one object. No driver's object is near it; a command of a user for more must not make the
+/// driver lend all the memory that it has.
+const LARGEST: u64 = 256 << 20;
+
 /// How many pages the device asks for before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -169,6 +173,9 @@ impl Pages {
 
     /// Charges an object's context memory.
     pub fn charge(&mut self, bytes: u64) -> Result<(), CmdError> {
+        if bytes > LARGEST {
+            return Err(CmdError::new(Status::LIM_ERR, common::NO_ICM_PAGES));
+        }
         let used = self.used.checked_add(bytes).ok_or(CmdError::new(Status::LIM_ERR, common::NO_ICM_PAGES))?;
         if used > self.capacity() {
             self.lacking = self.lacking.max(used - self.capacity());
@@ -177,6 +184,11 @@ impl Pages {
         self.used = used;
         self.lacking = self.lacking.saturating_sub(bytes);
         Ok(())
+    }
+
+    /// Whether more pages have been, or will be, asked for because an object did not fit.
+    pub fn lacks(&self) -> bool {
+        self.lacking > 0
     }
 
     /// Lets go of an object's context memory.
@@ -260,6 +272,18 @@ mod tests {
         assert_eq!(pages.charge(1).unwrap_err().syndrome, common::NO_ICM_PAGES);
         pages.refund(8 * PAGE);
         assert_eq!(pages.charge(u64::MAX).unwrap_err().syndrome, common::NO_ICM_PAGES);
+    }
+
+    #[test]
+    fn an_object_that_no_driver_would_make_is_refused_and_nothing_is_asked_for_it() {
+        let mut pages = pages();
+        lend(&mut pages, 1..1000);
+        let before = pages.request();
+        assert_eq!(pages.charge(LARGEST + 1).unwrap_err().syndrome, common::NO_ICM_PAGES);
+        assert!(!pages.lacks());
+        assert_eq!(pages.request(), before);
+        pages.charge(LARGEST).unwrap_err();
+        assert!(pages.lacks(), "the largest is waited for");
     }
 
     #[test]

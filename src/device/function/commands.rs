@@ -180,7 +180,8 @@ impl Function {
 
     /// Whether the command in `slot` may wait for pages: somebody hears the request and has not refused it.
     fn may_wait(&self, slot: u8) -> bool {
-        self.commands.no_longer & (1 << slot) == 0 && self.hca.queue_for(EVENT_PAGE_REQUEST).is_some()
+        let more_come = self.hca.objects.pages.lacks() && self.hca.queue_for(EVENT_PAGE_REQUEST).is_some();
+        self.commands.no_longer & (1 << slot) == 0 && more_come
     }
 
     /// Tells the driver that `slot` completed, if it wants to know by event: on the queue that there was when the

@@ -8,13 +8,16 @@
 //! Limits: [`MAX_CHUNK`]; a writer stops at its limit of bytes and says so in the log.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use super::policy::Illegal;
 use super::rules::{Omit, Rule};
 use super::settings::Settings;
 use super::{Choice, Fence, Horizon, Kind, MAX_PARTS, Range, Scope, Stream, Tick, TxnId};
 use crate::dma::{Iova, KeyOrder};
+
+/// Most bytes of a log, written or read; that is hours of traffic.
+pub const MOST_LOG: u64 = 1 << 30;
 
 /// The first bytes of a log.
 pub const MAGIC: &[u8; 8] = b"CX10ORD\n";
@@ -547,7 +550,11 @@ fn decode_issue(bytes: &mut Bytes<'_>, last: &mut Last) -> Option<Issued<'static
 impl Log {
     /// Reads a log from a file.
     pub fn open(path: &std::path::Path) -> Result<Log, LogError> {
-        Log::read(&std::fs::read(path)?)
+        let mut bytes = Vec::new();
+        if std::fs::File::open(path)?.take(MOST_LOG + 1).read_to_end(&mut bytes)? as u64 > MOST_LOG {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MOST_LOG} bytes")).into());
+        }
+        Log::read(&bytes)
     }
 
     /// Reads a log that must be complete.

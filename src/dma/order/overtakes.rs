@@ -191,11 +191,11 @@ impl Log {
                     }
                     for (id, earlier) in pending.range_mut(..=choice.txn) {
                         let end = if *id == choice.txn { choice.part } else { earlier.steps };
-                        let open = (0..end).filter(|part| earlier.open[usize::from(*part)]);
+                        let is_open = |part: &u16| earlier.open.get(usize::from(*part)).copied().unwrap_or(false);
+                        let open = (0..end).filter(is_open);
                         earlier.overtaken.extend(open.map(|part| (part, later, *tick)));
                     }
                     let own = &pending[&choice.txn];
-                    debug_assert!(own.tick <= *tick);
                     if own.open.iter().all(|open| !open) {
                         pending.remove(&choice.txn);
                     }

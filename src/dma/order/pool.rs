@@ -657,11 +657,14 @@ fn perform(pending: &mut Pending, index: usize, choice: Choice, memory: &mut dyn
         Body::Load | Body::Feed(_) => {
             let Some(bytes) = pending.data.get_mut(from..to) else { return false };
             let done = memory.read(part.at, bytes).is_ok();
-            if !done {
-                bytes.fill(0);
-            }
             if pending.body == Body::Load {
+                if !done {
+                    bytes.fill(0);
+                }
                 memory.sampled(choice, bytes);
+            } else if !done {
+                // Nothing is stored where the source could not be read: the write finds no bytes and fails as well.
+                pending.data.clear();
             }
             done
         }

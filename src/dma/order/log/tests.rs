@@ -91,6 +91,16 @@ fn a_log_is_read_as_it_was_written() {
 }
 
 #[test]
+fn parts_that_no_transaction_has_overtake_nothing_that_is_not_there() {
+    // Transaction 1 has two parts; the log says that part 65535 of it was performed, and that before it was issued.
+    let log = Log::read(&written(&events(), u64::MAX)).unwrap();
+    let first = log.events.iter().find(|event| matches!(event, Event::Apply { choice, .. } if choice.txn == TxnId(1)));
+    assert!(matches!(first, Some(Event::Apply { choice: Choice { part: u16::MAX, .. }, .. })));
+    let overtakes = log.overtakes(usize::MAX).expect("no limit");
+    assert!(overtakes.iter().all(|overtake| overtake.earlier.part < 2), "{overtakes:?}");
+}
+
+#[test]
 fn every_truncation_is_told_and_whole_chunks_before_it_can_be_read() {
     let bytes = written(&events(), u64::MAX);
     for len in 0..bytes.len() {

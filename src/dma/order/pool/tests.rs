@@ -95,6 +95,24 @@ fn a_completion_is_enabled_when_all_parts_of_the_data_are_done_and_its_owner_com
 }
 
 #[test]
+fn a_copy_whose_source_has_gone_stores_nothing() {
+    let mut pool = Pool::new(Profile::Cx10Unordered.rules());
+    let mut ram = Ram::new();
+    ram.bytes[0x200..0x208].fill(0xee);
+    let gone = [at(0, 4), at(0x10000, 4)];
+    let read = NewTxn { order: RELAXED, ..NewTxn::device(Kind::Read, Q, &gone, Payload::Sample) };
+    let id = pool.issue(&read).unwrap();
+    let to = [at(0x200, 4), at(0x204, 4)];
+    pool.issue(&NewTxn { order: RELAXED, ..NewTxn::device(Kind::Write, Q, &to, Payload::From(id)) }).unwrap();
+    for (txn, part) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
+        pool.apply(choice(txn, part), &mut ram);
+    }
+    assert!(pool.is_empty());
+    assert_eq!(ram.bytes[0x200..0x208], [0xee; 8]);
+    assert_eq!(pool.failures(), 3, "the part that is gone, and both stores");
+}
+
+#[test]
 fn a_copy_takes_the_bytes_that_the_read_found_when_it_was_applied() {
     let mut pool = Pool::new(Profile::Cx10Unordered.rules());
     let mut ram = Ram::new();
