@@ -128,7 +128,6 @@ struct Pending {
     name: Identity,
     steps: u16,
     open: Vec<bool>,
-    tick: Tick,
     overtaken: Vec<(u16, Identity, Tick)>,
 }
 
@@ -172,7 +171,7 @@ impl Log {
                 Event::Issue(issue) => {
                     let name = Log::identity(issue);
                     let open = vec![true; issue.steps.into()];
-                    let new = Pending { name, steps: issue.steps, open, tick: issue.tick, overtaken: Vec::new() };
+                    let new = Pending { name, steps: issue.steps, open, overtaken: Vec::new() };
                     pending.insert(issue.id, new);
                 }
                 Event::Apply { tick, choice, .. } => {
@@ -195,8 +194,7 @@ impl Log {
                         let open = (0..end).filter(is_open);
                         earlier.overtaken.extend(open.map(|part| (part, later, *tick)));
                     }
-                    let own = &pending[&choice.txn];
-                    if own.open.iter().all(|open| !open) {
+                    if pending[&choice.txn].open.iter().all(|open| !open) {
                         pending.remove(&choice.txn);
                     }
                 }
