@@ -415,16 +415,6 @@ fn issue(plan: &Plan<'_>, state: &mut State) -> Result<(), ExploreError> {
             Payload::Signal(i as u32)
         }
     };
-    let kind = match t.kind {
-        Kind::Write => engine::Kind::Write,
-        Kind::Read => engine::Kind::Read,
-        Kind::Atomic => engine::Kind::Atomic,
-        Kind::Cqe => engine::Kind::Cqe,
-        Kind::Eqe => engine::Kind::Eqe,
-        Kind::Msi => engine::Kind::Msi,
-        Kind::Command => engine::Kind::Command,
-        Kind::Control => engine::Kind::Control,
-    };
     let txn = NewTxn {
         chain: t.chain.map(|chain| chain as u32),
         order: plan.key(t),
@@ -436,7 +426,7 @@ fn issue(plan: &Plan<'_>, state: &mut State) -> Result<(), ExploreError> {
         },
         after: plan.told[i],
         node: t.node as u8,
-        ..NewTxn::device(kind, plan.streams[i], &ranges, payload)
+        ..NewTxn::device(t.kind, plan.streams[i], &ranges, payload)
     };
     let id = state.pool.issue(&txn).map_err(|e| ExploreError::Engine(format!("it refuses transaction {i}: {e}")))?;
     state.ids.push(id);

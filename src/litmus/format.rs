@@ -4,6 +4,7 @@
 //! strict: an unknown field or word is an error that names it. What the text means together is checked when it becomes a
 //! [`super::program::Program`]. `Display` writes a program in one line, as reports show it.
 
+pub use crate::dma::order::Kind;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,65 +36,6 @@ pub mod limits {
     pub const OUTCOMES: usize = 50_000;
     /// Largest value. Sums of all of them fit into a register.
     pub const VALUE: u64 = u32::MAX as u64;
-}
-
-/// Kind of a device transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    /// Data write.
-    #[serde(rename = "W")]
-    Write,
-    /// Data read.
-    #[serde(rename = "R")]
-    Read,
-    /// Atomic fetch-and-add.
-    #[serde(rename = "A")]
-    Atomic,
-    /// Completion queue entry.
-    #[serde(rename = "C")]
-    Cqe,
-    /// Event queue entry.
-    #[serde(rename = "E")]
-    Eqe,
-    /// Interrupt message.
-    #[serde(rename = "I")]
-    Msi,
-    /// Command output, its status last. Beyond the table of the contract.
-    #[serde(rename = "M")]
-    Command,
-    /// Control read: doorbell record, work queue entry.
-    #[serde(rename = "K")]
-    Control,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Kind; 8] =
-        [Kind::Write, Kind::Read, Kind::Atomic, Kind::Cqe, Kind::Eqe, Kind::Msi, Kind::Command, Kind::Control];
-
-    /// The letter of the interchange format.
-    pub fn letter(self) -> char {
-        match self {
-            Kind::Write => 'W',
-            Kind::Read => 'R',
-            Kind::Atomic => 'A',
-            Kind::Cqe => 'C',
-            Kind::Eqe => 'E',
-            Kind::Msi => 'I',
-            Kind::Command => 'M',
-            Kind::Control => 'K',
-        }
-    }
-
-    /// True if the transaction only stores.
-    pub fn stores(self) -> bool {
-        matches!(self, Kind::Write | Kind::Cqe | Kind::Eqe | Kind::Msi | Kind::Command)
-    }
-
-    /// True if the transaction only loads.
-    pub fn loads(self) -> bool {
-        matches!(self, Kind::Read | Kind::Control)
-    }
 }
 
 /// An ordering attribute of a key.

@@ -38,6 +38,7 @@ pub use settings::{SettingError, Settings};
 use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;
 use crate::dma::{Iova, KeyOrder};
+use serde::{Deserialize, Serialize};
 
 /// Most pending transactions that any limit can allow.
 pub const MAX_TRANSACTIONS: usize = 256;
@@ -49,23 +50,31 @@ pub const MAX_PARTS: usize = 4096;
 pub type Tick = u64;
 
 /// What a transaction is. The letters are those of litmus programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// `W`: message payload into memory, READ and atomic responses included.
+    #[serde(rename = "W")]
     Write,
     /// `R`: message payload out of memory.
+    #[serde(rename = "R")]
     Read,
     /// `A`: an atomic operation.
+    #[serde(rename = "A")]
     Atomic,
     /// `C`: a completion queue entry.
+    #[serde(rename = "C")]
     Cqe,
     /// `E`: an event queue entry.
+    #[serde(rename = "E")]
     Eqe,
     /// `I`: an MSI-X message.
+    #[serde(rename = "I")]
     Msi,
     /// `M`: the output of a command, its status last.
+    #[serde(rename = "M")]
     Command,
     /// `K`: a read by the device for itself: doorbell record, work queue entry, translation, command input.
+    #[serde(rename = "K")]
     Control,
 }
 
@@ -86,6 +95,16 @@ impl Kind {
             Kind::Command => 'M',
             Kind::Control => 'K',
         }
+    }
+
+    /// True if the transaction only stores.
+    pub fn stores(self) -> bool {
+        matches!(self, Kind::Write | Kind::Cqe | Kind::Eqe | Kind::Msi | Kind::Command)
+    }
+
+    /// True if the transaction only loads.
+    pub fn loads(self) -> bool {
+        matches!(self, Kind::Read | Kind::Control)
     }
 }
 
