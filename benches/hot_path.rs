@@ -4,7 +4,8 @@
 //! every message is complete. So nearly everything that is counted is the device's.
 //!
 //! `cargo bench --bench hot_path` prints nanoseconds of processor time for each kind of message, beside `memcpy` of the
-//! same bytes. `hot_path KIND COUNT` only sends COUNT messages, for `scripts/bench`, which counts instructions.
+//! same bytes. `hot_path KIND COUNT [KEY=VALUE...]` only sends COUNT messages, for `scripts/bench`, which counts instructions,
+//! or for a profiler; options are the device's, such as `order.policy=random` and `order.check=true`.
 // A program, not a library: nothing in it is public.
 #![allow(missing_docs)]
 
@@ -56,8 +57,9 @@ struct Bench {
 const BATCH: u64 = 1 << LOG_RQ;
 
 impl Bench {
-    fn new(kind: &Kind) -> Bench {
-        let profile = Profile::with("connectx10-c2c", &["doorbells=poll"]).expect("a profile");
+    fn new(kind: &Kind, settings: &[String]) -> Bench {
+        let sets: Vec<&str> = ["doorbells=poll"].into_iter().chain(settings.iter().map(String::as_str)).collect();
+        let profile = Profile::with("connectx10-c2c", &sets).expect("a profile");
         let mut rig = RdmaRig::with(profile);
         let (mut from, mut to) = rig.pair(QpType::RC, Link { mtu: QpMtu::MTU_4K, ..Link::default() });
         let mut key = |at: u64| {
@@ -110,6 +112,7 @@ impl Bench {
         self.from.sent = self.from.sent.wrapping_add(BATCH as u16);
         self.rig.ring_send(&self.from);
         while self.rig.function.work().more {}
+        self.rig.land();
         self.rig.take(&mut self.from.cq, BATCH as u32);
         if self.receives {
             self.rig.take(&mut self.to.cq, BATCH as u32);
@@ -132,15 +135,17 @@ fn time(count: u64, mut call: impl FnMut()) -> f64 {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    if let [name, count] = &args[..] {
+    if let [name, count, settings @ ..] = &args[..] {
         let kind = KINDS.iter().find(|kind| kind.name == name).expect("a kind of message");
-        Bench::new(kind).run(count.parse().expect("a number"));
+        let mut bench = Bench::new(kind, settings);
+        let count = count.parse().expect("a number");
+        println!("{:.1} ns a message", time(count, || bench.run(count)));
         return;
     }
     println!("{:<16} {:>10} {:>10} {:>8}", "message", "ns", "memcpy ns", "ratio");
     for kind in KINDS {
         let count = ((64 << 20) / kind.len).clamp(256, 200_000);
-        let mut bench = Bench::new(kind);
+        let mut bench = Bench::new(kind, &[]);
         bench.run(count / 10);
         let mut ours: Vec<f64> = Vec::new();
         let mut copies: Vec<f64> = Vec::new();

@@ -5,7 +5,8 @@
 //! same addresses in the same order, on the driver's processor, where RDMA has the device copy. Rounds are interleaved;
 //! medians are compared.
 //!
-//! `cargo bench --bench rdma [-- ROUNDS]`, or `rdma BYTES COUNT` and `rdma latency COUNT` for a profiler.
+//! `cargo bench --bench rdma [-- ROUNDS]`, or `rdma BYTES COUNT [KEY=VALUE...]` and `rdma latency COUNT` for a profiler:
+//! one kind of traffic, with options of the device such as `order.policy=random` and `order.check=true`.
 // A program, not a library: nothing in it is public.
 #![allow(missing_docs)]
 
@@ -141,8 +142,9 @@ fn median(rounds: &[Round], pick: impl Fn(&Round) -> f64) -> f64 {
 }
 
 /// For a profiler: one kind of traffic and nothing else.
-fn only(name: &str, count: u64) {
-    let device = Device::start_on(&["doorbells=poll"], 1);
+fn only(name: &str, count: u64, settings: &[String]) {
+    let settings: Vec<&str> = ["doorbells=poll"].into_iter().chain(settings.iter().map(String::as_str)).collect();
+    let device = Device::start_on(&settings, 1);
     let mut bench = Bench::new(&device);
     match name {
         "latency" => drop(bench.latency(count as usize)),
@@ -156,9 +158,9 @@ fn only(name: &str, count: u64) {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    if let [name, count] = &args[..] {
+    if let [name, count, settings @ ..] = &args[..] {
         pin(0);
-        only(name, count.parse().expect("a number"));
+        only(name, count.parse().expect("a number"), settings);
         return ExitCode::SUCCESS;
     }
     let rounds = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(7usize);

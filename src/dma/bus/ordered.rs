@@ -86,6 +86,7 @@ fn writing<'a>(store: &Store, ranges: &'a [Range], payload: Payload<'a>) -> NewT
         keys: [store.index, 0],
         node: 0,
         ranges,
+        steps: &[],
         payload,
     }
 }
@@ -101,6 +102,7 @@ fn reading<'a>(load: &Load, ranges: &'a [Range]) -> NewTxn<'a> {
         keys: [load.index, 0],
         node: 0,
         ranges,
+        steps: &[],
         payload: Payload::Sample,
     }
 }

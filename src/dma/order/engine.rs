@@ -12,10 +12,12 @@ use super::overtakes::Identity;
 use super::policy::{About, Decider, Illegal, Policy};
 use super::pool::{Arrival, Slots};
 use super::replay::{Only, PATIENCE, Plan, Replay, Turn, name_of};
-use super::rules::Rule;
+use super::rules::{Access, Rule};
 use super::settings::Settings;
-use super::split::split;
-use super::{Choice, Horizon, Kind, Memory, NewTxn, Payload, Pool, Range, Refused, Scope, Stream, Tick, TxnId};
+use super::split::{Cuts, split};
+use super::{Choice, Horizon, Kind, Memory, NewTxn, Payload, Pool, Refused, Scope, Stream, Tick, TxnId};
+use crate::dma::Iova;
+use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;
 
 /// The bits of a transaction's note that hold the tick of its issue; the others name the part that may be singled out.
@@ -62,7 +64,7 @@ pub struct Order {
     now: Tick,
     due: BinaryHeap<Reverse<Due>>,
     fresh: Vec<Choice>,
-    cuts: Vec<Range>,
+    cuts: Cuts,
     counters: Counters,
     coverage: Coverage,
     checker: Option<Checker>,
@@ -80,7 +82,7 @@ impl Order {
             now: 0,
             due: BinaryHeap::new(),
             fresh: Vec::new(),
-            cuts: Vec::new(),
+            cuts: Cuts::default(),
             counters: Counters::default(),
             coverage: Coverage::default(),
             checker: settings.check.then(|| Checker::new(&settings)),
@@ -230,7 +232,7 @@ impl Order {
     /// Reads at once what the device needs now, after what the rules want to see before it.
     pub fn read_now(&mut self, txn: &NewTxn<'_>, memory: &mut dyn Memory, out: &mut [u8]) -> Result<(), DmaError> {
         let arrival = self.arrive(txn);
-        self.give_way(&arrival, memory);
+        self.give_way(arrival.id, &arrival.access, memory);
         self.force(arrival.waits, memory);
         let mut result = Ok(());
         let mut rest = out;
@@ -253,7 +255,7 @@ impl Order {
             return self.read_half_now(txn, memory);
         }
         let arrival = self.arrive(txn);
-        self.give_way(&arrival, memory);
+        self.give_way(arrival.id, &arrival.access, memory);
         self.force(arrival.waits, memory);
         let old = memory.update_u64(range.at, op);
         self.performed(txn, &arrival, 1);
@@ -263,17 +265,24 @@ impl Order {
     /// The read of an atomic at once; its write when the policy says so.
     fn read_half_now(&mut self, txn: &NewTxn<'_>, memory: &mut dyn Memory) -> Result<u64, DmaError> {
         self.make_room(1, txn.len(), memory);
-        let mut old = [0; 8];
         let Ok(id) = self.take(txn) else {
             return Err(DmaError::Overflow);
         };
-        if let Some(waits) = self.pool.waits(id) {
-            self.force(waits, memory);
+        if let Some(access) = self.pool.get(id).map(|view| *view.access()) {
+            self.give_way(id, &access, memory);
         }
-        memory.read(txn.ranges[0].at, &mut old)?;
-        self.apply(Choice { txn: id, part: 0 }, Why::AtOnce, memory);
+        for earlier in self.pool.predecessors(id) {
+            self.finish(earlier, Why::Needed, memory);
+        }
+        let mut watched = Watched { memory, read: Err(DmaError::Overflow) };
+        self.apply(Choice { txn: id, part: 0 }, Why::AtOnce, &mut watched);
+        let old = watched.read;
+        if old.is_err() {
+            // The other half stores nothing.
+            self.finish(id, Why::AtOnce, memory);
+        }
         self.settle(memory);
-        Ok(u64::from_le_bytes(old))
+        old.map(u64::from_le_bytes)
     }
 
     /// Applies what is due at `now`, at most a portion. Answers whether more is due.
@@ -344,8 +353,7 @@ impl Order {
     }
 
     /// What is performed at once: what comes before it in the order that is given goes first.
-    fn give_way(&mut self, arrival: &Arrival, memory: &mut dyn Memory) {
-        let access = &arrival.access;
+    fn give_way(&mut self, id: TxnId, access: &Access, memory: &mut dyn Memory) {
         let control = access.kind == Kind::Control;
         let part = Identity { stream: access.stream, control, seq: access.seq, part: 0 };
         match &self.plan {
@@ -354,7 +362,7 @@ impl Order {
             // No order has control reads: how many there are is different in each run.
             Some(Plan::Only(_)) if control => {}
             Some(Plan::Only(_)) => {
-                for id in self.not_to_be_overtaken(&[part], arrival.id) {
+                for id in self.not_to_be_overtaken(&[part], id) {
                     self.finish(id, Why::Needed, memory);
                 }
             }
@@ -416,7 +424,7 @@ impl Order {
         let mut cuts = std::mem::take(&mut self.cuts);
         let seq = self.pool.next_seq(txn.stream, txn.kind);
         let victim = split(&placed, seq, &self.settings.rules, &self.decider, &mut cuts);
-        let cut = NewTxn { ranges: &cuts, ..placed };
+        let cut = NewTxn { ranges: &cuts.ranges, steps: &cuts.steps, ..placed };
         let result = self.pool.issue(&cut);
         if let Ok(id) = result {
             self.counters.issued += 1;
@@ -579,6 +587,36 @@ impl Order {
             self.follow_up(name);
         }
         self.schedule();
+    }
+}
+
+/// Memory, with a look at the eight bytes that are read.
+struct Watched<'a> {
+    memory: &'a mut dyn Memory,
+    read: Result<[u8; 8], DmaError>,
+}
+
+impl Memory for Watched<'_> {
+    fn read(&mut self, at: Iova, buf: &mut [u8]) -> Result<(), DmaError> {
+        let result = self.memory.read(at, buf);
+        self.read = result.map(|()| *buf.first_chunk().unwrap_or(&[0; 8]));
+        result
+    }
+
+    fn write(&mut self, at: Iova, bytes: &[u8]) -> Result<(), DmaError> {
+        self.memory.write(at, bytes)
+    }
+
+    fn update_u64(&mut self, at: Iova, op: AtomicOp) -> Result<u64, DmaError> {
+        self.memory.update_u64(at, op)
+    }
+
+    fn signal(&mut self, vector: u32) {
+        self.memory.signal(vector);
+    }
+
+    fn sampled(&mut self, choice: Choice, bytes: &[u8]) {
+        self.memory.sampled(choice, bytes);
     }
 }
 

@@ -187,9 +187,9 @@ pub enum Payload<'a> {
     Signal(u32),
 }
 
-/// A transaction to be issued. Ranges are in the order of the bytes; the pool makes one part of each, the engine
-/// cuts them smaller before that. For kinds C, E and M the last range is the one with the owner or status
-/// byte, and is applied last.
+/// A transaction to be issued. Ranges are in the order of the bytes. The pool makes parts of them as `steps` says; the
+/// engine decides that itself, and cuts ranges smaller before. For kinds C, E and M the last range is the one with the
+/// owner or status byte, and is applied last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewTxn<'a> {
     /// What it is.
@@ -210,6 +210,8 @@ pub struct NewTxn<'a> {
     pub node: u8,
     /// Where.
     pub ranges: &'a [Range],
+    /// How many ranges each part has; if it is empty, one.
+    pub steps: &'a [u16],
     /// What.
     pub payload: Payload<'a>,
 }
@@ -227,6 +229,7 @@ impl<'a> NewTxn<'a> {
             keys: [0; 2],
             node: 0,
             ranges,
+            steps: &[],
             payload,
         }
     }

@@ -6,17 +6,25 @@
 //!
 //! Limits: [`MAX_TRANSACTIONS`] pending, so that a wait set is four words.
 
+mod pending;
+mod slots;
+
 use std::collections::BTreeMap;
 
+use self::pending::{Body, Pending};
 use super::coverage::class;
 use super::knobs::{AtomicMode, Fabric, Rules};
 use super::rules::{Access, Rule, concerns, must_wait};
 use super::{Choice, Horizon, Kind, MAX_PARTS, MAX_TRANSACTIONS, Memory, NewTxn, Payload, Scope, Stream, TxnId};
-use crate::dma::Iova;
-use crate::dma::bus::AtomicOp;
 
-/// A buffer larger than this is given back when its transaction is done.
-const KEEP_BUFFER: usize = 64 << 10;
+pub use self::pending::View;
+pub use self::slots::Slots;
+
+/// A buffer up to this size stays with its slot; larger ones are shared by all slots.
+const SMALL_BUFFER: usize = 4096;
+
+/// Bytes of large buffers that are kept for later.
+const SPARE_BYTES: usize = 2 << 20;
 
 /// Why a transaction was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,96 +46,6 @@ pub struct Applied {
     pub failed: bool,
 }
 
-/// A set of slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slots([u64; MAX_TRANSACTIONS / 64]);
-
-impl Slots {
-    #[inline]
-    fn insert(&mut self, slot: u16) {
-        self.0[usize::from(slot) / 64] |= 1 << (slot % 64);
-    }
-
-    #[inline]
-    fn remove(&mut self, slot: u16) {
-        self.0[usize::from(slot) / 64] &= !(1 << (slot % 64));
-    }
-
-    #[inline]
-    fn has(&self, slot: u16) -> bool {
-        self.0[usize::from(slot) / 64] & (1 << (slot % 64)) != 0
-    }
-
-    /// Nothing is in it.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0 == [0; MAX_TRANSACTIONS / 64]
-    }
-
-    fn add(&mut self, other: &Slots) {
-        for (word, more) in self.0.iter_mut().zip(other.0) {
-            *word |= more;
-        }
-    }
-
-    fn iter(self) -> impl Iterator<Item = u16> {
-        self.0.into_iter().enumerate().flat_map(|(index, mut word)| {
-            std::iter::from_fn(move || {
-                let bit = (word != 0).then(|| word.trailing_zeros())?;
-                word &= word - 1;
-                Some(index as u16 * 64 + bit as u16)
-            })
-        })
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    at: Iova,
-    len: u32,
-    offset: u32,
-    done: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
-    Store,
-    /// A store whose bytes a read brings when it is done.
-    Fed,
-    Load,
-    /// A load for the write in that slot.
-    Feed(u16),
-    Atomic(AtomicOp),
-    Signal(u32),
-}
-
-/// A pending transaction.
-#[derive(Clone, Debug)]
-struct Pending {
-    id: TxnId,
-    access: Access,
-    keys: [u32; 2],
-    body: Body,
-    parts: Vec<Part>,
-    undone: u16,
-    ascending: bool,
-    owner_last: bool,
-    waits: Slots,
-    /// Those that wait for this one.
-    dependents: Slots,
-    data: Vec<u8>,
-    note: u64,
-}
-
-impl Pending {
-    fn part_enabled(&self, index: usize) -> bool {
-        let Some(part) = self.parts.get(index) else { return false };
-        let turn = !self.ascending || index + usize::from(self.undone) == self.parts.len();
-        let owner = self.owner_last && index + 1 == self.parts.len() && self.undone > 1;
-        !part.done && turn && !owner && self.waits.is_empty()
-    }
-}
-
 /// A transaction that has arrived: numbered, its waits known. What is performed at once never gets further.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -137,54 +55,6 @@ pub struct Arrival {
     pub access: Access,
     /// What it waits for.
     pub waits: Slots,
-}
-
-/// What is known of a pending transaction.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    pending: &'a Pending,
-}
-
-impl View<'_> {
-    /// Its number.
-    pub fn id(&self) -> TxnId {
-        self.pending.id
-    }
-
-    /// What the rules see.
-    pub fn access(&self) -> &Access {
-        &self.pending.access
-    }
-
-    /// Number of its parts.
-    pub fn parts(&self) -> u16 {
-        self.pending.parts.len() as u16
-    }
-
-    /// Whether a part is applied.
-    pub fn is_applied(&self, part: u16) -> bool {
-        self.pending.parts.get(usize::from(part)).is_none_or(|part| part.done)
-    }
-
-    /// No part is applied.
-    pub fn is_untouched(&self) -> bool {
-        usize::from(self.pending.undone) == self.pending.parts.len()
-    }
-
-    /// What [`Pool::set_note`] left.
-    pub fn note(&self) -> u64 {
-        self.pending.note
-    }
-
-    /// Whether all that it waits for is done.
-    pub fn is_ready(&self) -> bool {
-        self.pending.waits.is_empty()
-    }
-
-    /// Address and length of a part.
-    pub fn range(&self, part: u16) -> Option<(Iova, u32)> {
-        self.pending.parts.get(usize::from(part)).map(|part| (part.at, part.len))
-    }
 }
 
 /// The last numbers of a stream. Control reads have numbers of their own: how often a device looks at a doorbell record
@@ -219,6 +89,9 @@ pub struct Pool {
     counts: [u16; Kind::ALL.len()],
     bytes: u64,
     failures: u64,
+    /// Large buffers that nothing uses, the one that was used last at the end: it is likeliest to be in the cache.
+    spare: Vec<Vec<u8>>,
+    spare_bytes: usize,
 }
 
 impl Pool {
@@ -234,6 +107,8 @@ impl Pool {
             counts: [0; Kind::ALL.len()],
             bytes: 0,
             failures: 0,
+            spare: Vec::new(),
+            spare_bytes: 0,
         }
     }
 
@@ -308,9 +183,14 @@ impl Pool {
         }
     }
 
-    /// What a pending transaction still waits for.
-    pub fn waits(&self, id: TxnId) -> Option<Slots> {
-        self.slot_of(id).map(|slot| self.slots[usize::from(slot)].waits)
+    /// The pending transactions that one waits for and whatever those wait for, in the order of issue.
+    pub fn predecessors(&self, id: TxnId) -> Vec<TxnId> {
+        let Some(slot) = self.slot_of(id) else { return Vec::new() };
+        let mut set = Slots::default();
+        set.insert(slot);
+        let mut ids = self.with_waits(set);
+        ids.pop();
+        ids
     }
 
     /// Pending transactions that were issued before one.
@@ -372,7 +252,7 @@ impl Pool {
         waits
     }
 
-    /// Takes a transaction in; one part for each of its ranges. One without ranges is done at once, but for a signal.
+    /// Takes a transaction in. One without ranges is done at once, but for a signal.
     pub fn issue(&mut self, txn: &NewTxn<'_>) -> Result<TxnId, Refused> {
         let source = match txn.payload {
             Payload::From(read) => Some(self.source(read, txn)?),
@@ -381,7 +261,9 @@ impl Pool {
             Payload::Signal(_) if !txn.ranges.is_empty() => return Err(Refused::Malformed),
             _ => None,
         };
-        if txn.ranges.len() > MAX_PARTS || txn.len() > u64::from(u32::MAX) {
+        let stepped: usize = txn.steps.iter().map(|count| usize::from(*count)).sum();
+        let steps = txn.steps.is_empty() || stepped == txn.ranges.len();
+        if txn.ranges.len() > MAX_PARTS || txn.len() > u64::from(u32::MAX) || !steps {
             return Err(Refused::Malformed);
         }
         if self.is_full() {
@@ -410,108 +292,91 @@ impl Pool {
     fn source(&self, read: TxnId, txn: &NewTxn<'_>) -> Result<u16, Refused> {
         let slot = self.slot_of(read).ok_or(Refused::Malformed)?;
         let source = &self.slots[usize::from(slot)];
-        let fits = source.body == Body::Load && source.data.len() as u64 == txn.len();
+        let fits = source.body == Body::Load && u64::from(source.len) == txn.len();
         if fits { Ok(slot) } else { Err(Refused::Malformed) }
     }
 
     fn insert(&mut self, arrival: &Arrival, txn: &NewTxn<'_>) -> u16 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Pending {
-                id: arrival.id,
-                access: arrival.access,
-                keys: [0; 2],
-                body: Body::Load,
-                parts: Vec::new(),
-                undone: 0,
-                ascending: false,
-                owner_last: false,
-                waits: Slots::default(),
-                dependents: Slots::default(),
-                data: Vec::new(),
-                note: 0,
-            });
+            self.slots.push(Pending::new(arrival.id, arrival.access));
             self.slots.len() as u16 - 1
         });
-        let len = txn.len();
-        let kind = txn.kind;
         let pending = &mut self.slots[usize::from(slot)];
         pending.id = arrival.id;
         pending.access = arrival.access;
         pending.keys = txn.keys;
         pending.note = 0;
-        pending.waits = arrival.waits;
+        pending.waiting = arrival.waits.len();
         pending.dependents = Slots::default();
-        pending.body = match txn.payload {
-            Payload::Bytes(bytes) => {
-                pending.data.clear();
-                pending.data.extend_from_slice(bytes);
-                Body::Store
-            }
-            Payload::From(_) => Body::Fed,
-            Payload::Sample => {
-                // What is left from before is overwritten, or zeroed if memory refuses.
-                pending.data.resize(len as usize, 0);
-                Body::Load
-            }
-            Payload::Atomic(op) => {
-                pending.data.resize(8, 0);
-                Body::Atomic(op)
-            }
-            Payload::Signal(vector) => Body::Signal(vector),
-        };
-        pending.parts.clear();
-        let mut offset = 0;
-        for range in txn.ranges {
-            pending.parts.push(Part { at: range.at, len: range.len, offset, done: false });
-            offset += range.len;
-        }
-        match txn.payload {
-            Payload::Signal(_) => pending.parts.push(Part { at: Iova(0), len: 0, offset: 0, done: false }),
-            Payload::Atomic(_) if self.rules.atomic == AtomicMode::Rmw || self.rules.omit.has(Rule::Indivisible) => {
-                // The read, then the write.
-                let half = pending.parts[0];
-                pending.parts.push(half);
-            }
-            _ => {}
-        }
-        pending.undone = pending.parts.len() as u16;
-        let strict = kind == Kind::Write && self.rules.fabric == Fabric::Pcie && !arrival.access.relaxed_write;
+        pending.gone = false;
+        // The read, then the write.
+        pending.place(txn, self.rules.atomic == AtomicMode::Rmw || self.rules.omit.has(Rule::Indivisible));
+        let strict = txn.kind == Kind::Write && self.rules.fabric == Fabric::Pcie && !arrival.access.relaxed_write;
         pending.ascending =
             (strict && !self.rules.omit.has(Rule::Ascending)) || matches!(txn.payload, Payload::Atomic(_));
         pending.owner_last =
-            matches!(kind, Kind::Cqe | Kind::Eqe | Kind::Command) && !self.rules.omit.has(Rule::OwnerLast);
+            matches!(txn.kind, Kind::Cqe | Kind::Eqe | Kind::Command) && !self.rules.omit.has(Rule::OwnerLast);
+        pending.body = match txn.payload {
+            Payload::Bytes(_) => Body::Store,
+            Payload::From(_) => Body::Fed,
+            Payload::Sample => Body::Load,
+            Payload::Atomic(op) => Body::Atomic(op),
+            Payload::Signal(vector) => Body::Signal(vector),
+        };
+        let len = pending.len as usize;
+        if !matches!(pending.body, Body::Fed | Body::Signal(_)) {
+            self.give_buffer(slot, len);
+        }
+        if let Payload::Bytes(bytes) = txn.payload {
+            self.slots[usize::from(slot)].data[..len].copy_from_slice(bytes);
+        }
         for earlier in arrival.waits.iter() {
             self.slots[usize::from(earlier)].dependents.insert(slot);
         }
         let class = class(&arrival.access);
         self.order.push(Entry { id: arrival.id, stream: arrival.access.stream, slot, class });
-        self.counts[kind as usize] += 1;
-        self.bytes += len;
+        self.counts[txn.kind as usize] += 1;
+        self.bytes += len as u64;
         slot
+    }
+
+    /// Sees to it that a slot has a buffer of at least `len` bytes. What is in it does not matter.
+    fn give_buffer(&mut self, slot: u16, len: usize) {
+        let data = &mut self.slots[usize::from(slot)].data;
+        if len > SMALL_BUFFER && data.len() < len {
+            *data = self.spare.pop().unwrap_or_default();
+            self.spare_bytes -= data.capacity();
+        }
+        if data.len() < len {
+            data.resize(len, 0);
+        }
+    }
+
+    /// Takes back the large buffer of a slot, if it has one.
+    fn take_buffer(&mut self, slot: u16) {
+        let data = &mut self.slots[usize::from(slot)].data;
+        if data.capacity() > SMALL_BUFFER {
+            let data = std::mem::take(data);
+            if self.spare_bytes + data.capacity() <= SPARE_BYTES {
+                self.spare_bytes += data.capacity();
+                self.spare.push(data);
+            }
+        }
     }
 
     /// Every part that can be applied now, in the order of issue.
     pub fn enabled(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         for entry in &self.order {
-            self.enabled_of(entry.slot, &mut choices);
+            self.slots[usize::from(entry.slot)].enabled(&mut choices);
         }
         choices
-    }
-
-    fn enabled_of(&self, slot: u16, choices: &mut Vec<Choice>) {
-        let pending = &self.slots[usize::from(slot)];
-        for index in 0..pending.parts.len() {
-            if pending.part_enabled(index) {
-                choices.push(Choice { txn: pending.id, part: index as u16 });
-            }
-        }
     }
 
     /// The parts of one transaction that can be applied now.
     pub fn enabled_in(&self, id: TxnId, choices: &mut Vec<Choice>) {
         if let Some(slot) = self.slot_of(id) {
-            self.enabled_of(slot, choices);
+            self.slots[usize::from(slot)].enabled(choices);
         }
     }
 
@@ -533,44 +398,39 @@ impl Pool {
             return Applied { finished: false, failed: true };
         };
         let pending = &mut self.slots[usize::from(slot)];
-        let failed = !perform(pending, index, choice, memory);
+        let failed = !pending.perform(choice, memory);
         self.failures += u64::from(failed);
-        pending.parts[index].done = true;
-        pending.undone -= 1;
         if pending.undone > 0 {
-            let next = if pending.ascending { index + 1 } else { pending.parts.len() - 1 };
+            let next = if pending.ascending { index + 1 } else { pending.part_count() - 1 };
             if (pending.ascending || (pending.owner_last && pending.undone == 1)) && pending.part_enabled(next) {
                 fresh.push(Choice { txn: choice.txn, part: next as u16 });
             }
             return Applied { finished: false, failed };
         }
         if let Body::Feed(write) = pending.body {
-            let data = std::mem::take(&mut pending.data);
-            let spare = std::mem::replace(&mut self.slots[usize::from(write)].data, data);
-            self.slots[usize::from(slot)].data = spare;
+            let (data, gone) = (std::mem::take(&mut pending.data), pending.gone);
+            let target = &mut self.slots[usize::from(write)];
+            target.gone = gone;
+            let unused = std::mem::replace(&mut target.data, data);
+            self.slots[usize::from(slot)].data = unused;
         }
-        let dependents = pending_dependents(&mut self.slots[usize::from(slot)]);
+        let dependents = self.slots[usize::from(slot)].dependents;
         self.retire(slot);
         for later in dependents.iter() {
             let pending = &mut self.slots[usize::from(later)];
-            pending.waits.remove(slot);
-            if pending.waits.is_empty() {
-                self.enabled_of(later, fresh);
+            pending.waiting -= 1;
+            if pending.waiting == 0 {
+                pending.enabled(fresh);
             }
         }
         Applied { finished: true, failed }
     }
 
     fn retire(&mut self, slot: u16) {
-        let pending = &mut self.slots[usize::from(slot)];
-        let len: u64 = pending.parts.iter().map(|part| u64::from(part.len)).sum();
-        // The halves of an atomic are the same bytes.
-        let counted = if matches!(pending.body, Body::Atomic(_)) { 8 } else { len };
-        self.bytes -= counted;
+        self.take_buffer(slot);
+        let pending = &self.slots[usize::from(slot)];
+        self.bytes -= u64::from(pending.len);
         self.counts[pending.access.kind as usize] -= 1;
-        if pending.data.capacity() > KEEP_BUFFER {
-            pending.data = Vec::new();
-        }
         let id = pending.id;
         if let Ok(place) = self.order.binary_search_by_key(&id, |entry| entry.id) {
             self.order.remove(place);
@@ -594,10 +454,10 @@ impl Pool {
         if set.is_empty() {
             return Vec::new();
         }
-        // Waits only ever name older ones, so one pass from the youngest on is enough.
+        // What waits is younger, so one pass from the youngest on is enough.
         for entry in self.order.iter().rev() {
-            if set.has(entry.slot) {
-                set.add(&self.slots[usize::from(entry.slot)].waits);
+            if self.slots[usize::from(entry.slot)].dependents.meets(&set) {
+                set.insert(entry.slot);
             }
         }
         let mut ids: Vec<TxnId> = set.iter().map(|slot| self.slots[usize::from(slot)].id).collect();
@@ -614,9 +474,7 @@ impl Pool {
             Scope::Cq(number) => pending.access.chain == Some(number) || stream == Stream::Cq(number),
             Scope::Eq(number) => stream == Stream::Eq(number),
             Scope::Key(index) => index != 0 && pending.keys.contains(&index),
-            Scope::Range(at, len) => {
-                pending.parts.iter().any(|part| touch((at.0, len), (part.at.0, u64::from(part.len))))
-            }
+            Scope::Range(at, len) => pending.touches(at, len),
         }
     }
 
@@ -630,69 +488,8 @@ impl Pool {
     }
 }
 
-fn pending_dependents(pending: &mut Pending) -> Slots {
-    std::mem::take(&mut pending.dependents)
-}
-
-/// Whether two ranges have a byte in common; an end beyond the address space counts as its end.
-fn touch(a: (u64, u64), b: (u64, u64)) -> bool {
-    let last = |(at, len): (u64, u64)| at.saturating_add(len - 1);
-    a.1 > 0 && b.1 > 0 && a.0 <= last(b) && b.0 <= last(a)
-}
-
 fn overlap(txn: &NewTxn<'_>, earlier: &Pending) -> bool {
-    txn.ranges.iter().any(|range| {
-        let wanted = (range.at.0, u64::from(range.len));
-        earlier.parts.iter().any(|part| touch(wanted, (part.at.0, u64::from(part.len))))
-    })
-}
-
-/// Does what a part does; false if memory refused.
-fn perform(pending: &mut Pending, index: usize, choice: Choice, memory: &mut dyn Memory) -> bool {
-    let part = pending.parts[index];
-    let from = part.offset as usize;
-    let to = from + part.len as usize;
-    match pending.body {
-        Body::Store | Body::Fed => pending.data.get(from..to).is_some_and(|bytes| memory.write(part.at, bytes).is_ok()),
-        Body::Load | Body::Feed(_) => {
-            let Some(bytes) = pending.data.get_mut(from..to) else { return false };
-            let done = memory.read(part.at, bytes).is_ok();
-            if pending.body == Body::Load {
-                if !done {
-                    bytes.fill(0);
-                }
-                memory.sampled(choice, bytes);
-            } else if !done {
-                // Nothing is stored where the source could not be read: the write finds no bytes and fails as well.
-                pending.data.clear();
-            }
-            done
-        }
-        Body::Atomic(op) if pending.parts.len() == 1 => match memory.update_u64(part.at, op) {
-            Ok(old) => {
-                memory.sampled(choice, &old.to_le_bytes());
-                true
-            }
-            Err(_) => false,
-        },
-        Body::Atomic(op) => {
-            let mut word = [0; 8];
-            let Some(kept) = pending.data.get_mut(..8) else { return false };
-            if index == 0 {
-                let done = memory.read(part.at, &mut word).is_ok();
-                kept.copy_from_slice(&word);
-                memory.sampled(choice, &word);
-                done
-            } else {
-                word.copy_from_slice(kept);
-                memory.write(part.at, &op.apply(u64::from_le_bytes(word)).to_le_bytes()).is_ok()
-            }
-        }
-        Body::Signal(vector) => {
-            memory.signal(vector);
-            true
-        }
-    }
+    txn.ranges.iter().any(|range| earlier.touches(range.at, range.len.into()))
 }
 
 #[cfg(test)]

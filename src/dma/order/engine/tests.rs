@@ -2,10 +2,10 @@ use std::sync::{Arc, Mutex};
 
 use super::super::log::Log;
 use super::super::pool::tests::Ram;
-use super::super::{Fence, Limits, Profile};
+use super::super::{Fence, Limits, Profile, Range};
 use super::*;
-use crate::dma::bus::AtomicOp;
-use crate::dma::{Iova, KeyOrder};
+
+use crate::dma::KeyOrder;
 
 /// Where a test's log goes.
 #[derive(Clone, Default)]
@@ -377,9 +377,53 @@ fn one_call_applies_a_portion_and_says_that_there_is_more() {
     let mut order = Order::new(settings(Policy::ReadEarly, Profile::Cx10Unordered, 1));
     let mut ram = Ram::new();
     let ranges: Vec<Range> = (0..600).map(|index| Range { at: Iova(index * 2), len: 1 }).collect();
-    let data = NewTxn::device(Kind::Write, Stream::Responder(1), &ranges, Payload::Bytes(&[1; 600]));
-    order.issue(&data, &mut ram).unwrap();
+    let output = NewTxn::device(Kind::Command, Stream::Command, &ranges, Payload::Bytes(&[1; 600]));
+    order.issue(&output, &mut ram).unwrap();
     assert!(order.advance(200, &mut ram));
     assert!(!order.advance(200, &mut ram));
     assert!(order.pool().is_empty());
+}
+
+/// Memory that counts what is read, and fails from a read on.
+struct Failing {
+    ram: Ram,
+    reads: u32,
+    after: u32,
+}
+
+impl Memory for Failing {
+    fn read(&mut self, at: Iova, buf: &mut [u8]) -> Result<(), DmaError> {
+        self.reads += 1;
+        if self.reads > self.after { Err(DmaError::NoBacking { at }) } else { self.ram.read(at, buf) }
+    }
+
+    fn write(&mut self, at: Iova, bytes: &[u8]) -> Result<(), DmaError> {
+        self.ram.write(at, bytes)
+    }
+
+    fn update_u64(&mut self, at: Iova, op: AtomicOp) -> Result<u64, DmaError> {
+        self.ram.update_u64(at, op)
+    }
+
+    fn signal(&mut self, vector: u32) {
+        self.ram.signal(vector);
+    }
+}
+
+#[test]
+fn an_atomic_by_read_and_write_reads_once_and_leaves_nothing_pending_when_that_fails() {
+    let mut settings = settings(Policy::Random, Profile::Cx10Unordered, 1);
+    settings.set("atomic", "rmw").unwrap();
+    let mut order = Order::new(settings);
+    let mut memory = Failing { ram: Ram::new(), reads: 0, after: 1 };
+    memory.ram.bytes[0x40] = 7;
+    let word = [Range { at: Iova(0x40), len: 8 }];
+    let add = Payload::Atomic(AtomicOp::FetchAdd { add: 1, boundary: 0 });
+    let atomic = NewTxn::device(Kind::Atomic, Stream::Responder(1), &word, add);
+    assert_eq!((order.atomic_now(&atomic, &mut memory), memory.reads), (Ok(7), 1));
+    let gone = Err(DmaError::NoBacking { at: Iova(0x40) });
+    assert_eq!((order.atomic_now(&atomic, &mut memory), memory.reads), (gone, 2));
+    assert!(order.pool().is_empty());
+    assert_eq!(memory.ram.bytes[0x40], 8, "the first one is complete, the second stored nothing");
+    assert!(order.verdict().unwrap().is_legal());
 }

@@ -1,8 +1,9 @@
 use super::super::{Fence, Range};
 use super::*;
-use crate::dma::KeyOrder;
+use crate::dma::bus::AtomicOp;
 use crate::dma::map::DmaError;
 use crate::dma::order::Profile;
+use crate::dma::{Iova, KeyOrder};
 
 /// 64 KiB from address 0 on.
 #[derive(Clone)]
@@ -317,4 +318,61 @@ fn the_quick_test_never_hides_a_wait() {
         }
     }
     assert!(pairs > 1000, "{pairs}");
+}
+
+#[test]
+fn a_part_of_several_ranges_is_one_step() {
+    let mut pool = Pool::new(Profile::Cx10Unordered.rules());
+    let mut ram = Ram::new();
+    ram.bytes[..12].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let (from, to) = ([at(0, 4), at(4, 4), at(8, 4)], [at(0x100, 6), at(0x200, 2), at(0x300, 4)]);
+    let read = NewTxn { order: RELAXED, steps: &[1, 2], ..NewTxn::device(Kind::Read, Q, &from, Payload::Sample) };
+    let id = pool.issue(&read).unwrap();
+    let write = NewTxn::device(Kind::Write, Q, &to, Payload::From(id));
+    pool.issue(&NewTxn { order: RELAXED, steps: &[2, 1], ..write }).unwrap();
+    assert_eq!(pool.enabled(), [choice(1, 0), choice(1, 1)]);
+    for part in [choice(1, 1), choice(1, 0), choice(2, 0)] {
+        assert!(!pool.apply(part, &mut ram).failed);
+    }
+    assert_eq!((&ram.bytes[0x100..0x106], &ram.bytes[0x200..0x202]), (&[1, 2, 3, 4, 5, 6][..], &[7, 8][..]));
+    assert_eq!(ram.bytes[0x300..0x304], [0; 4], "the other part is pending");
+    assert!(pool.apply(choice(2, 1), &mut ram).finished);
+    assert_eq!(ram.bytes[0x300..0x304], [9, 10, 11, 12]);
+    assert_eq!(pool.issue(&NewTxn { steps: &[1, 1], ..read }), Err(Refused::Malformed), "a range of no part");
+}
+
+#[test]
+fn large_buffers_are_used_again_and_few_are_kept() {
+    let mut pool = Pool::new(Profile::Cx10Unordered.rules());
+    let mut ram = Ram::new();
+    let ranges = [at(0, 0x8000)];
+    let read = NewTxn { order: RELAXED, ..NewTxn::device(Kind::Read, Q, &ranges, Payload::Sample) };
+    for round in 0..3 {
+        for count in 0..200 {
+            pool.issue(&read).unwrap();
+            pool.apply(choice(round * 400 + 2 * count + 1, 0), &mut ram);
+            pool.issue(&write(&[at(0, 4)], &[1; 4], RELAXED)).unwrap();
+            pool.apply(choice(round * 400 + 2 * count + 2, 0), &mut ram);
+        }
+        assert_eq!((pool.spare.len(), pool.spare_bytes), (1, 0x8000), "one was enough");
+    }
+    for _ in 0..200 {
+        pool.issue(&read).unwrap();
+    }
+    assert_eq!(pool.discard(), 200);
+    assert_eq!((pool.spare.len(), pool.spare_bytes), (SPARE_BYTES / 0x8000, SPARE_BYTES));
+}
+
+#[test]
+fn an_atomic_whose_first_half_fails_stores_nothing() {
+    use crate::dma::order::knobs::AtomicMode;
+    let mut pool = Pool::new(Rules { atomic: AtomicMode::Rmw, ..Profile::Cx10Unordered.rules() });
+    let mut ram = Ram::new();
+    let ranges = [at(0x1_0000, 8)];
+    let add = Payload::Atomic(AtomicOp::FetchAdd { add: 5, boundary: 0 });
+    pool.issue(&NewTxn::device(Kind::Atomic, Q, &ranges, add)).unwrap();
+    assert!(pool.apply(choice(1, 0), &mut ram).failed);
+    ram.bytes.resize(0x1_0008, 0);
+    assert_eq!(pool.apply(choice(1, 1), &mut ram), Applied { finished: true, failed: true });
+    assert_eq!(ram.bytes[0x1_0000..], [0; 8]);
 }
