@@ -21,6 +21,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Nothing was refused and nothing failed. Runs end with the code of [`trace::report::Verdict::exit_code`].
@@ -186,8 +187,8 @@ pub struct Recorded {
     pub overtakes: Option<Vec<Overtake>>,
 }
 
-/// A list of overtakes has at most so many bytes; that is more than a log of the largest size gives.
-const MOST_OVERTAKES: u64 = 1 << 30;
+/// Longest line of a list of overtakes.
+const OVERTAKE: u64 = 128;
 
 fn parse_policy(text: &str) -> Result<Policy, String> {
     Policy::parse(text).map_err(|error| error.to_string())
@@ -210,12 +211,20 @@ pub struct ReplayError {
     reason: String,
 }
 
+fn same_file(a: &Path, b: &Path) -> bool {
+    let name = |path: &Path| std::fs::metadata(path).ok().map(|facts| (facts.dev(), facts.ino()));
+    name(a).is_some_and(|ours| name(b) == Some(ours))
+}
+
 impl OrderArgs {
     /// The order to repeat on a device, if there is one.
     pub fn recorded(&self, profile: &Profile) -> Result<Option<Recorded>, ReplayError> {
         let Some(path) = &self.replay else { return Ok(None) };
         let failed = |reason: String| ReplayError { path: path.clone(), reason };
         let mut log = Log::open(path).map_err(|error| failed(error.to_string()))?;
+        if self.order_log.as_ref().is_some_and(|own| same_file(own, path)) {
+            return Err(failed("--order-log would overwrite it while it is read".to_owned()));
+        }
         log.expect_device(&profile.identity()).map_err(|error| failed(error.to_string()))?;
         if let Some(mode) = log.settings.illegal.filter(|mode| Some(*mode) != self.illegal) {
             return Err(failed(format!(
@@ -232,8 +241,13 @@ impl OrderArgs {
         log.settings.check |= self.check || profile.order.check;
         let overtakes = self.overtakes.as_ref().map(|path| {
             let failed = |reason: String| ReplayError { path: path.clone(), reason };
-            let text = read_bounded(path, MOST_OVERTAKES).map_err(|error| failed(error.to_string()))?;
-            parse_lines(&text).map_err(|error| failed(error.to_string()))
+            let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+            let text = read_bounded(file, shrink::MOST as u64 * OVERTAKE).map_err(|error| failed(error.to_string()))?;
+            let overtakes = parse_lines(&text).map_err(|error| failed(error.to_string()))?;
+            match overtakes.len() {
+                0..=shrink::MOST => Ok(overtakes),
+                count => Err(failed(format!("it has {count} overtakes, more than {}", shrink::MOST))),
+            }
         });
         Ok(Some(Recorded { log, overtakes: overtakes.transpose()? }))
     }
@@ -257,14 +271,13 @@ impl OrderArgs {
     }
 }
 
-/// Reads a text that may be anything.
-fn read_bounded(path: &Path, most: u64) -> io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
+/// Reads a text that may be anything: endless, or no text.
+fn read_bounded(input: impl Read, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    if input.take(most + 1).read_to_end(&mut bytes)? as u64 > most {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {most} bytes")));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 impl DeviceArgs {

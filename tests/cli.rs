@@ -399,8 +399,8 @@ fn litmus_refuses_what_it_cannot_run() {
     };
     assert!(run("{\"devise\": []}").contains("p.json: unknown field `devise`, expected one of"));
     assert!(run("no JSON").contains("line 1 column 2"));
-    assert!(run(&" ".repeat((1 << 20) + 1)).contains("the limit of a program file"));
-    assert!(refused(&["litmus", "--file", "/dev/zero"]).contains("the limit of a program file"));
+    assert!(run(&" ".repeat((1 << 20) + 1)).contains("it has more than 1048576 bytes"));
+    assert!(refused(&["litmus", "--file", "/dev/zero"]).contains("it has more than 1048576 bytes"));
     assert!(refused(&["litmus", "--file", "/"]).contains("directory"));
     assert!(refused(&["litmus", "--file", &dir.path("none")]).contains("No such file"));
     assert!(refused(&["litmus", "A99"]).contains("no program `A99`"));

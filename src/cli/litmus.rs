@@ -1,6 +1,6 @@
 //! `cx10 litmus`: the ordering contract, tested on this build.
 
-use super::EXIT_CLEAN;
+use super::{EXIT_CLEAN, read_bounded};
 use crate::config::keys;
 use crate::dma::order::rules::Rule;
 use crate::litmus::compare::{self, CompareError, Comparison, Effort, compare};
@@ -14,7 +14,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ fn chosen(args: &LitmusArgs) -> Result<Vec<Program>, LitmusError> {
     let mut programs = match &args.file {
         None => table::programs(),
         Some(path) => {
-            let text = read_bounded(path)?;
+            let text = read(path)?;
             let path = path.display().to_string();
             let mut programs = program::parse(&text).map_err(|error| LitmusError::Program { path, error })?;
             for (i, p) in programs.iter_mut().enumerate().filter(|(_, p)| p.source.name.is_empty()) {
@@ -184,24 +184,12 @@ fn unknown(what: &str, name: &str, known: &[String]) -> LitmusError {
     })
 }
 
-/// Reads a file that may be anything: a directory, a device, endless.
-fn read_bounded(path: &Path) -> Result<String, LitmusError> {
-    let failed = |error| LitmusError::File { path: path.display().to_string(), error };
-    let mut bytes = Vec::new();
-    if path == Path::new("-") {
-        io::stdin().lock().take(limits::FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
-    } else {
-        let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.is_dir() {
-            return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
-        }
-        file.take(limits::FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
-    }
-    if bytes.len() as u64 > limits::FILE {
-        let error = format!("it has more than {} bytes, the limit of a program file", limits::FILE);
-        return Err(failed(io::Error::new(io::ErrorKind::InvalidData, error)));
-    }
-    String::from_utf8(bytes).map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))
+fn read(path: &Path) -> Result<String, LitmusError> {
+    let text = match path == Path::new("-") {
+        true => read_bounded(io::stdin().lock(), limits::FILE),
+        false => File::open(path).and_then(|file| read_bounded(file, limits::FILE)),
+    };
+    text.map_err(|error| LitmusError::File { path: path.display().to_string(), error })
 }
 
 /// Lays `--set` over the knobs of the programs. What a program says of its outcomes holds for its own knobs only.

@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 use crate::device::Function;
 use crate::device::clock::MonotonicClock;
 use crate::dma::Bus;
-use crate::dma::order::log::{MOST_LOG, Writer};
+use crate::dma::order::log::{LogError, MOST_LOG, Writer};
 use crate::dma::order::replay::{Only, Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
@@ -26,6 +26,9 @@ pub enum ServeError {
     /// The order cannot be repeated.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// The log of the order cannot be read.
+    #[error("{0}")]
+    Log(#[from] LogError),
     /// A file or socket cannot be used.
     #[error("{path}: {source}")]
     File {
@@ -45,10 +48,13 @@ pub enum ServeError {
 /// Lets the bus repeat a recorded order, and record its own.
 fn order(args: &OrderArgs, recorded: Option<Recorded>, device: &str, bus: &mut Bus) -> Result<(), ServeError> {
     if let Some(Recorded { log, overtakes }) = recorded {
+        if let Some(warning) = log.warning() {
+            log::warn!(target: "cx10::order", "{warning}; the policy orders what comes after it");
+        }
         let mut order = Order::new(log.settings.clone());
         order.follow(match overtakes {
             Some(overtakes) => Plan::Only(Only::new(&overtakes)),
-            None => Plan::Replay(Replay::new(&log)),
+            None => Plan::Replay(Replay::new(&log)?),
         });
         bus.reorder(Some(order));
     }
@@ -96,6 +102,9 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     log::info!(target: "cx10::serve", "listening on {}", path.display());
     let result = engine::run(server, &mut function, &options, &stop);
     function.trace().flush();
+    if let Some(order) = function.bus_mut().order_mut() {
+        order.flush_log();
+    }
     let summary = function.summary();
     if let Some(path) = &args.report {
         summary.write_json(path).map_err(file(path))?;

@@ -5,9 +5,10 @@
 //! a mark, so that a command which never starts the device is not mistaken for one that passes or fails.
 
 use super::EXIT_CLEAN;
+use crate::dma::order::describe;
 use crate::dma::order::log::{Log, LogError};
 use crate::dma::order::overtakes::{Overtake, smallest};
-use crate::dma::order::{describe, program};
+use crate::dma::order::program::{self, NoProgram};
 use crate::litmus;
 use crate::run::progress::Progress;
 use crate::run::workdir::WorkDir;
@@ -37,7 +38,7 @@ const EXIT_NOTHING: u8 = 4;
 const EXIT_LIMIT: u8 = 5;
 
 /// Most overtakes of a log.
-const MOST: usize = 1 << 20;
+pub const MOST: usize = 1 << 20;
 /// Most sentences that are told.
 const SENTENCES: usize = 32;
 /// How often a command with all overtakes is run at least before it is said to pass.
@@ -121,12 +122,6 @@ pub enum ShrinkError {
         path: PathBuf,
         /// What the system said.
         error: io::Error,
-    },
-    /// Too much happened in the run.
-    #[error("{}: more than {MOST} overtakes; record a shorter run", path.display())]
-    TooMany {
-        /// The log's file.
-        path: PathBuf,
     },
     /// The command cannot be started.
     #[error("cannot start {program}: {error}")]
@@ -368,21 +363,24 @@ fn lines(set: &[Overtake]) -> String {
 
 /// Finds the smallest set. Returns the exit code.
 pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
-    let log = Log::open(&args.file).map_err(|error| ShrinkError::Log { path: args.file.clone(), error })?;
-    let mut all = log.overtakes(MOST).ok_or_else(|| ShrinkError::TooMany { path: args.file.clone() })?;
+    let work = WorkDir::new().map_err(system)?;
+    let failed = |error| ShrinkError::Log { path: args.file.clone(), error };
+    // A copy: the command may write its own log to the same file.
+    let log = Log::copy(&args.file, &work.path(LOG)).map_err(failed)?;
+    if let Some(warning) = log.warning() {
+        eprintln!("cx10: {}: {warning}; what was overtaken there is not looked at", args.file.display());
+    }
+    let mut all = log.overtakes(MOST).map_err(failed)?;
     // Reads of the device for itself happen when they happen, in each run.
     all.retain(|overtake| !overtake.later.control);
     if all.is_empty() {
-        let events = log.events.len();
+        let events = log.count;
         let file = args.file.display();
         return Err(ShrinkError::Nothing(format!(
             "{file}: nothing was overtaken in {events} events; the run was in order"
         )));
     }
     let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]).map_err(system)?;
-    let work = WorkDir::new().map_err(system)?;
-    // A copy: the command may write its own log to the same file.
-    fs::copy(&args.file, work.path(LOG)).map_err(at(&args.file))?;
     let progress = Progress::new(quiet);
     let mut runner = Runner { args, work, signals, progress, started: Instant::now(), runs: 0, all: all.len() };
     let failure = runner.verify(&all)?;
@@ -409,7 +407,7 @@ pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
         Some(error) => return Err(error),
     };
     if !quiet {
-        tell(&log, &all, &kept, failure, runner.runs);
+        tell(&log, &all, &kept, failure, runner.runs).map_err(failed)?;
     }
     print(args, &log, &kept, quiet)?;
     Ok(code)
@@ -432,20 +430,27 @@ impl Runner<'_> {
 }
 
 /// The result in words.
-fn tell(log: &Log, all: &[Overtake], kept: &[Overtake], failure: Ending, runs: u32) {
+fn tell(log: &Log, all: &[Overtake], kept: &[Overtake], failure: Ending, runs: u32) -> Result<(), LogError> {
     let fails = if kept.len() == 1 { "is" } else { "are" };
     eprintln!("cx10: {} of {} overtakes {fails} enough to fail ({failure}), after {runs} runs:", kept.len(), all.len());
-    for sentence in describe::sentences(log, &kept[..kept.len().min(SENTENCES)]) {
+    for sentence in describe::sentences(log, &kept[..kept.len().min(SENTENCES)])? {
         eprintln!("  - {sentence}");
     }
     if kept.len() > SENTENCES {
         eprintln!("  - and {} more", kept.len() - SENTENCES);
     }
+    Ok(())
 }
 
 /// The result as a program.
 fn print(args: &ShrinkArgs, log: &Log, kept: &[Overtake], quiet: bool) -> Result<(), ShrinkError> {
-    let program = program::print(log, kept).ok_or_else(|| system("the overtakes are not in the log"))?;
+    let program = match program::print(log, kept) {
+        Err(error @ NoProgram::TooMany { .. }) => {
+            eprintln!("cx10: {error}; --keep saves the set");
+            return Ok(());
+        }
+        result => result.map_err(system)?,
+    };
     let text = format!("{program:#}\n");
     match &args.output {
         Some(path) => fs::write(path, &text).map_err(at(path))?,

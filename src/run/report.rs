@@ -299,8 +299,18 @@ fn order_lines(order: &Order, out: &mut Text) {
     out.list("overtaken", &order.overtaken.iter().map(overtaking).collect::<Vec<_>>());
     out.list("never", &order.never.iter().map(overtaking).collect::<Vec<_>>());
     if let Some(replay) = &order.replay {
-        let OrderReplay { diverged, remaining } = replay;
-        out.line("replay", &format!("{diverged} parts out of turn, {remaining} recorded ones did not come"));
+        let OrderReplay { diverged, remaining, beyond, cut } = replay;
+        let mut text = format!("{diverged} parts out of turn, {remaining} recorded ones did not come");
+        if *beyond > 0 {
+            text += &format!(", {beyond} came after the record's end (in the policy's order)");
+        }
+        if let Some(cut) = cut {
+            text += &format!("; the record is less than its run: {cut}");
+        }
+        out.line("replay", &text);
+    }
+    if let Some(cut) = &order.log_cut {
+        out.line("order log", &format!("less than the run: {cut}"));
     }
     let checked = match &order.check {
         None => "no (--check)".to_owned(),

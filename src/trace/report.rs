@@ -304,6 +304,12 @@ pub struct OrderReplay {
     pub diverged: u64,
     /// Parts that were recorded and did not come.
     pub remaining: u64,
+    /// Parts that were performed after the record's end, in the policy's order.
+    #[serde(default)]
+    pub beyond: u64,
+    /// Why the record was less than its run.
+    #[serde(default)]
+    pub cut: Option<String>,
 }
 
 /// In which order memory accesses were performed. Without a policy that reorders there is none.
@@ -344,6 +350,8 @@ pub struct Order {
     pub never: Vec<Overtaking>,
     /// What a repeated order came to.
     pub replay: Option<OrderReplay>,
+    /// Why the order log that was written is less than the run.
+    pub log_cut: Option<String>,
     /// What the checker found, if it looked on.
     pub check: Option<OrderCheck>,
 }

@@ -76,9 +76,13 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         longest_us: counters.oldest,
         overtaken: overtaken.into_iter().map(overtaking).collect(),
         never: never.into_iter().map(overtaking).collect(),
-        replay: engine
-            .replay()
-            .map(|replay| OrderReplay { diverged: replay.diverged(), remaining: replay.remaining() as u64 }),
+        replay: engine.replay().map(|replay| OrderReplay {
+            diverged: replay.diverged(),
+            remaining: replay.remaining(),
+            beyond: replay.beyond(),
+            cut: replay.cut().map(str::to_owned),
+        }),
+        log_cut: engine.log_cut().map(str::to_owned),
         check,
     });
 }

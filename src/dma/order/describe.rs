@@ -2,10 +2,8 @@
 //!
 //! The reasons are those of `docs/ordering.md`. They are for readers; what may happen is decided in [`super::rules`].
 
-use std::collections::BTreeMap;
-
 use super::knobs::Rules;
-use super::log::{Event, Issued, Log};
+use super::log::{Issued, Log, LogError};
 use super::overtakes::{Identity, Overtake};
 use super::{Kind, Stream};
 
@@ -81,23 +79,12 @@ fn reason(later: &Issued<'_>, earlier: &Issued<'_>, rules: &Rules) -> &'static s
 }
 
 /// One sentence for each overtake, in their order; one that is not of this log says only its names.
-pub fn sentences(log: &Log, overtakes: &[Overtake]) -> Vec<String> {
+pub fn sentences(log: &Log, overtakes: &[Overtake]) -> Result<Vec<String>, LogError> {
     let whole = |name: Identity| Identity { part: 0, ..name };
-    let mut found: BTreeMap<Identity, Option<&Issued<'static>>> = overtakes
-        .iter()
-        .flat_map(|overtake| [overtake.later, overtake.earlier])
-        .map(|name| (whole(name), None))
-        .collect();
-    for event in &log.events {
-        let Event::Issue(issued) = event else { continue };
-        let control = issued.kind == Kind::Control;
-        let name = Identity { stream: issued.stream, control, seq: issued.seq, part: 0 };
-        if let Some(place) = found.get_mut(&name) {
-            place.get_or_insert(issued);
-        }
-    }
-    let issued = |name: Identity| found.get(&whole(name)).copied().flatten();
-    let sentence = |overtake: &Overtake| match (issued(overtake.later), issued(overtake.earlier)) {
+    let names = overtakes.iter().flat_map(|overtake| [overtake.later, overtake.earlier]).map(whole).collect();
+    let found = log.find(&names)?;
+    let sentence = |overtake: &Overtake| match (found.get(&whole(overtake.later)), found.get(&whole(overtake.earlier)))
+    {
         (Some(later), Some(earlier)) => format!(
             "{} came {} us before {}, which was issued first: {}",
             part(later, overtake.later.part),
@@ -107,11 +94,13 @@ pub fn sentences(log: &Log, overtakes: &[Overtake]) -> Vec<String> {
         ),
         _ => overtake.to_string(),
     };
-    overtakes.iter().map(sentence).collect()
+    Ok(overtakes.iter().map(sentence).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine::tests::Sink;
+    use super::super::log::{Event, Writer};
     use super::super::{Fence, Policy, Profile, Range, Settings, TxnId};
     use super::*;
     use crate::dma::{Iova, KeyOrder};
@@ -149,8 +138,11 @@ mod tests {
             issued(4, Kind::Read, two, 2),
         ];
         let settings = Settings::with(Policy::Random, Profile::Cx10Unordered, 1);
-        let events = transactions.map(Event::Issue).to_vec();
-        let log = Log { settings, device: String::new(), events, complete: true };
+        let sink = Sink::default();
+        let mut writer = Writer::new(Box::new(sink.clone()), &settings, "test", u64::MAX).unwrap();
+        transactions.into_iter().for_each(|issued| writer.event(&Event::Issue(issued)));
+        drop(writer);
+        let log = Log::read(&sink.0.lock().unwrap()).unwrap();
         let name = |stream, seq, part| Identity { stream, control: false, seq, part };
         let overtake = |later, earlier| Overtake { later, earlier, gap: 180 };
         let texts = sentences(
@@ -161,7 +153,8 @@ mod tests {
                 overtake(name(one, 2, 1), name(one, 2, 0)),
                 overtake(name(one, 9, 1), name(one, 2, 0)),
             ],
-        );
+        )
+        .unwrap();
         assert_eq!(
             texts[0],
             "the write of 4 bytes to 0x2008 (number 2 of the responder of queue pair 0x12, key 0x40) came 180 us before the \

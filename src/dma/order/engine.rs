@@ -115,11 +115,16 @@ impl Order {
         }
     }
 
-    /// Writes what the log has buffered.
-    pub fn flush_log(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
+    /// Writes what the log has buffered. Answers why the log ends before the run does, if it does.
+    pub fn flush_log(&mut self) -> Option<&str> {
+        let log = self.log.as_mut()?;
+        log.flush();
+        log.cut()
+    }
+
+    /// Why the log ends before the run does, if it does.
+    pub fn log_cut(&self) -> Option<&str> {
+        self.log.as_ref().and_then(Writer::cut)
     }
 
     /// What it was told.
@@ -345,10 +350,11 @@ impl Order {
 
     /// Something is applied now whatever the order that is given says; what comes before it there goes first.
     fn catch_up(&mut self, part: Identity, memory: &mut dyn Memory) {
-        for _ in 0..super::MAX_TRANSACTIONS {
-            let Some(Plan::Replay(replay)) = &self.plan else { return };
-            let Some(choice) = replay.before(&self.pool, part) else { return };
-            self.apply(choice, Why::Recorded, memory);
+        let Some(Plan::Replay(replay)) = &self.plan else { return };
+        for choice in replay.before(&self.pool, part) {
+            if self.pool.is_enabled(choice) {
+                self.apply(choice, Why::Recorded, memory);
+            }
         }
     }
 
@@ -480,9 +486,9 @@ impl Order {
                 victim: (view.note() >> 48) as u16,
             };
             let (tick, priority) = match &self.plan {
-                None => self.decider.decide(&about, self.now),
                 // The last moment; before it, the order that is given decides.
-                Some(_) => (self.now.saturating_add(PATIENCE), choice.txn.0),
+                Some(plan) if !plan.is_over() => (self.now.saturating_add(PATIENCE), choice.txn.0),
+                _ => self.decider.decide(&about, self.now),
             };
             self.counters.held += u64::from(tick > self.now);
             self.due.push(Reverse(Due { tick, priority, choice }));

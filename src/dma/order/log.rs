@@ -3,18 +3,32 @@
 //! A file begins with [`MAGIC`], the format's version and a header in JSON (all settings and the device that was
 //! configured), so that it can be understood without the run. Chunks follow, each with its length and checksum: numbers of
 //! seven bits a byte, addresses and times as differences. A transaction costs some thirty bytes, an application some
-//! five. The last chunk says that the log is complete; a run that was cut off leaves a file without it.
+//! five. The last chunk says how the log ends; a run that was cut off leaves a file without it.
 //!
-//! Limits: [`MAX_CHUNK`]; a writer stops at its limit of bytes and says so in the log.
+//! [`write`] has the writer, [`read`] the reader, [`follow`] what is pending at each place. A log is never held in memory:
+//! it is read from its file once to see that it is whole, and again for each use.
+//!
+//! Limits: [`MOST_LOG`] and [`MAX_CHUNK`]; a writer stops at its limit of bytes and says so in the log.
+
+pub mod follow;
+pub mod read;
+pub mod write;
+
+pub use follow::{Applications, Recorded};
+pub use read::Reader;
+pub use write::Writer;
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::policy::Illegal;
-use super::rules::{Omit, Rule};
+use super::overtakes::Identity;
 use super::settings::Settings;
-use super::{Choice, Fence, Horizon, Kind, MAX_PARTS, Range, Scope, Stream, Tick, TxnId};
-use crate::dma::{Iova, KeyOrder};
+use super::{Choice, Fence, Horizon, Kind, Range, Scope, Stream, Tick, TxnId};
+use crate::dma::KeyOrder;
 
 /// Most bytes of a log, written or read; that is hours of traffic.
 pub const MOST_LOG: u64 = 1 << 30;
@@ -28,8 +42,15 @@ pub const VERSION: u16 = 1;
 /// No chunk is larger.
 pub const MAX_CHUNK: usize = 1 << 20;
 
-/// A chunk is written when it has this many bytes.
-const CHUNK: usize = 32 << 10;
+/// No header is larger.
+const MAX_HEADER: usize = 16 << 10;
+
+const ISSUE: u8 = 1;
+const APPLY: u8 = 2;
+const DRAIN: u8 = 3;
+const DISCARD: u8 = 4;
+const END: u8 = 5;
+const FULL: u8 = 6;
 
 /// Why a part was applied when it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +108,13 @@ pub struct Issued<'a> {
     pub ranges: Cow<'a, [Range]>,
 }
 
+impl Issued<'_> {
+    /// The name of the transaction, which is that of its first part.
+    pub fn name(&self) -> Identity {
+        Identity { stream: self.stream, control: self.kind == Kind::Control, seq: self.seq, part: 0 }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -115,12 +143,30 @@ pub enum Event<'a> {
     },
 }
 
+/// How a log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With its run.
+    Complete,
+    /// Where it reached its limit of bytes; the run went on.
+    Limit,
+}
+
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The file cannot be read.
     #[error("cannot read the log: {0}")]
     Io(#[from] io::Error),
+    /// A pipe or a directory.
+    #[error("not a regular file; an order log is read more than once")]
+    NotAFile,
+    /// The file is too large.
+    #[error("the log has {bytes} bytes, more than {MOST_LOG}")]
+    TooLarge {
+        /// What it has.
+        bytes: u64,
+    },
     /// It is something else.
     #[error("not an order log of cx10")]
     NotALog,
@@ -134,18 +180,18 @@ pub enum LogError {
     #[error("the log's header is damaged: {0}")]
     Header(String),
     /// It ends too early.
-    #[error("the log is cut off at byte {at}, after {events} events")]
+    #[error("the log is cut off at byte {at}, after {events} events: its run was killed, or its disk was full")]
     Truncated {
         /// Where.
-        at: usize,
+        at: u64,
         /// What could be read.
-        events: usize,
+        events: u64,
     },
     /// A checksum or an event is wrong.
     #[error("the log is damaged at byte {at}: {what}")]
     Damaged {
         /// Where the chunk begins.
-        at: usize,
+        at: u64,
         /// What is wrong.
         what: &'static str,
     },
@@ -157,27 +203,20 @@ pub enum LogError {
         /// That of the run.
         expected: String,
     },
+    /// Too much happened in the run.
+    #[error("more than {most} overtakes; record a shorter run")]
+    Overtakes {
+        /// How many there may be.
+        most: usize,
+    },
 }
 
-/// A log in memory.
+/// Where a log is read from.
 #[derive(Clone, Debug)]
-pub struct Log {
-    /// With what it was made.
-    pub settings: Settings,
-    /// For which device.
-    pub device: String,
-    /// What happened.
-    pub events: Vec<Event<'static>>,
-    /// The run came to its end, and so did the log.
-    pub complete: bool,
+enum Source {
+    File(Arc<File>),
+    Bytes(Arc<[u8]>),
 }
-
-const ISSUE: u8 = 1;
-const APPLY: u8 = 2;
-const DRAIN: u8 = 3;
-const DISCARD: u8 = 4;
-const END: u8 = 5;
-const FULL: u8 = 6;
 
 /// The differences that numbers are written as.
 #[derive(Clone, Debug, Default)]
@@ -187,437 +226,75 @@ struct Last {
     at: u64,
 }
 
-/// Writes a log.
-pub struct Writer {
-    out: Box<dyn Write + Send>,
-    chunk: Vec<u8>,
-    last: Last,
-    written: u64,
-    limit: u64,
-    failed: bool,
-}
-
-impl std::fmt::Debug for Writer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("written", &self.written).finish_non_exhaustive()
-    }
-}
-
-impl Writer {
-    /// Begins a log of at most `limit` bytes.
-    pub fn new(mut out: Box<dyn Write + Send>, settings: &Settings, device: &str, limit: u64) -> io::Result<Writer> {
-        let names = settings.names().into_iter().map(|(knob, value)| (knob.to_owned(), value.into()));
-        let omitted: Vec<_> =
-            Rule::ALL.iter().filter(|rule| settings.rules.omit.has(**rule)).map(|rule| rule.name()).collect();
-        let header = serde_json::json!({
-            "format": "cx10 order log",
-            "device": device,
-            "settings": names.collect::<serde_json::Map<_, _>>(),
-            "illegal": settings.illegal.map(Illegal::name),
-            "omit": omitted,
-        });
-        let header = header.to_string();
-        let mut head = MAGIC.to_vec();
-        head.extend(VERSION.to_le_bytes());
-        head.extend((header.len() as u32).to_le_bytes());
-        head.extend(crc32fast::hash(header.as_bytes()).to_le_bytes());
-        head.extend(header.as_bytes());
-        out.write_all(&head)?;
-        let written = head.len() as u64;
-        Ok(Writer { out, chunk: Vec::with_capacity(CHUNK * 2), last: Last::default(), written, limit, failed: false })
-    }
-
-    /// Adds an event. A failure to write is logged once and ends the log.
-    pub fn event(&mut self, event: &Event<'_>) {
-        if self.failed {
-            return;
-        }
-        encode(event, &mut self.chunk, &mut self.last);
-        if self.chunk.len() >= CHUNK {
-            if self.written + self.chunk.len() as u64 > self.limit {
-                log::warn!(target: "cx10::order", "the order log reached its limit of {} bytes", self.limit);
-                self.chunk.push(FULL);
-                self.flush();
-                self.failed = true;
-            } else {
-                self.flush();
-            }
-        }
-    }
-
-    /// Writes what is buffered, so that the file is complete up to here.
-    pub fn flush(&mut self) {
-        if self.failed || self.chunk.is_empty() {
-            return;
-        }
-        let mut head = (self.chunk.len() as u32).to_le_bytes().to_vec();
-        head.extend(crc32fast::hash(&self.chunk).to_le_bytes());
-        let result = self.out.write_all(&head).and_then(|()| self.out.write_all(&self.chunk));
-        self.written += (head.len() + self.chunk.len()) as u64;
-        self.chunk.clear();
-        if let Err(error) = result.and_then(|()| self.out.flush()) {
-            log::error!(target: "cx10::order", "cannot write the order log: {error}");
-            self.failed = true;
-        }
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if !self.failed {
-            self.chunk.push(END);
-            self.flush();
-        }
-    }
-}
-
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn put_signed(out: &mut Vec<u8>, number: i64) {
-    put(out, (number << 1 ^ number >> 63) as u64);
-}
-
-fn put_stream(out: &mut Vec<u8>, stream: Stream) {
-    let (tag, number) = match stream {
-        Stream::Requester(number) => (0, number),
-        Stream::Responder(number) => (1, number),
-        Stream::Queue(number) => (2, number),
-        Stream::Cq(number) => (3, number),
-        Stream::Eq(number) => (4, number),
-        Stream::Command => (5, 0),
-    };
-    out.push(tag);
-    put(out, number.into());
-}
-
-fn put_tick(out: &mut Vec<u8>, last: &mut Last, tick: Tick) {
-    put(out, tick.saturating_sub(last.tick));
-    last.tick = last.tick.max(tick);
-}
-
-fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
-    match event {
-        Event::Issue(issued) => {
-            out.push(ISSUE);
-            put_tick(out, last, issued.tick);
-            put(out, issued.id.0.saturating_sub(last.id));
-            last.id = issued.id.0;
-            // Which of the rare fields follow.
-            let [first, second] = issued.after;
-            let flags = [
-                issued.chain.is_some(),
-                first.is_some(),
-                second.is_some(),
-                issued.keys != [0; 2],
-                issued.node != 0,
-                issued.source.is_some(),
-                usize::from(issued.steps) != issued.ranges.len(),
-            ];
-            out.push(issued.kind as u8 | (issued.fence as u8) << 4);
-            out.push(flags.iter().rev().fold(0, |set, flag| set << 1 | u8::from(*flag)));
-            let KeyOrder { relaxed_write, relaxed_read, relaxed_read_after_write } = issued.order;
-            out.push(u8::from(relaxed_write) | u8::from(relaxed_read) << 1 | u8::from(relaxed_read_after_write) << 2);
-            put_stream(out, issued.stream);
-            put(out, issued.seq);
-            if let Some(chain) = issued.chain {
-                put(out, chain.into());
-            }
-            for horizon in issued.after.iter().flatten() {
-                put_stream(out, horizon.stream);
-                put(out, horizon.seq);
-            }
-            if issued.keys != [0; 2] {
-                put(out, issued.keys[0].into());
-                put(out, issued.keys[1].into());
-            }
-            if issued.node != 0 {
-                out.push(issued.node);
-            }
-            if let Some(source) = issued.source {
-                put(out, issued.id.0.saturating_sub(source.0));
-            }
-            if usize::from(issued.steps) != issued.ranges.len() {
-                put(out, issued.steps.into());
-            }
-            put(out, issued.ranges.len() as u64);
-            for range in issued.ranges.iter() {
-                put_signed(out, range.at.0.wrapping_sub(last.at) as i64);
-                put(out, range.len.into());
-                last.at = range.at.0.wrapping_add(range.len.into());
-            }
-        }
-        Event::Apply { tick, choice, why } => {
-            out.push(APPLY | (*why as u8) << 4);
-            put_tick(out, last, *tick);
-            put(out, last.id.saturating_sub(choice.txn.0));
-            put(out, choice.part.into());
-        }
-        Event::Drain { tick, scope } => {
-            out.push(DRAIN);
-            put_tick(out, last, *tick);
-            match *scope {
-                Scope::All => out.push(0),
-                Scope::Stream(stream) => {
-                    out.push(1);
-                    put_stream(out, stream);
-                }
-                Scope::Qp(number) => {
-                    out.push(2);
-                    put(out, number.into());
-                }
-                Scope::Cq(number) => {
-                    out.push(3);
-                    put(out, number.into());
-                }
-                Scope::Eq(number) => {
-                    out.push(4);
-                    put(out, number.into());
-                }
-                Scope::Key(index) => {
-                    out.push(5);
-                    put(out, index.into());
-                }
-                Scope::Range(at, len) => {
-                    out.push(6);
-                    put(out, at.0);
-                    put(out, len);
-                }
-            }
-        }
-        Event::Discard { tick } => {
-            out.push(DISCARD);
-            put_tick(out, last, *tick);
-        }
-    }
-}
-
-/// Bytes of a chunk that are not yet read; `None` anywhere means damage.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return None;
-            }
-            number |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn word(&mut self) -> Option<u32> {
-        u32::try_from(self.number()?).ok()
-    }
-
-    fn signed(&mut self) -> Option<i64> {
-        let number = self.number()?;
-        Some((number >> 1) as i64 ^ -((number & 1) as i64))
-    }
-
-    fn stream(&mut self) -> Option<Stream> {
-        let tag = self.byte()?;
-        let number = self.word()?;
-        Some(match tag {
-            0 => Stream::Requester(number),
-            1 => Stream::Responder(number),
-            2 => Stream::Queue(number),
-            3 => Stream::Cq(number),
-            4 => Stream::Eq(number),
-            5 if number == 0 => Stream::Command,
-            _ => return None,
-        })
-    }
-
-    fn horizon(&mut self) -> Option<Horizon> {
-        Some(Horizon { stream: self.stream()?, seq: self.number()? })
-    }
-
-    fn tick(&mut self, last: &mut Last) -> Option<Tick> {
-        last.tick = last.tick.checked_add(self.number()?)?;
-        Some(last.tick)
-    }
-}
-
-enum Decoded {
-    Event(Event<'static>),
-    End,
-    Full,
-}
-
-fn decode(bytes: &mut Bytes<'_>, last: &mut Last) -> Option<Decoded> {
-    let tag = bytes.byte()?;
-    let event = match tag & 0xf {
-        ISSUE if tag == ISSUE => Event::Issue(decode_issue(bytes, last)?),
-        APPLY => {
-            let why = *Why::ALL.get(usize::from(tag >> 4))?;
-            let tick = bytes.tick(last)?;
-            let txn = TxnId(last.id.checked_sub(bytes.number()?)?);
-            Event::Apply { tick, choice: Choice { txn, part: u16::try_from(bytes.number()?).ok()? }, why }
-        }
-        DRAIN if tag == DRAIN => {
-            let tick = bytes.tick(last)?;
-            let scope = match bytes.byte()? {
-                0 => Scope::All,
-                1 => Scope::Stream(bytes.stream()?),
-                2 => Scope::Qp(bytes.word()?),
-                3 => Scope::Cq(bytes.word()?),
-                4 => Scope::Eq(bytes.word()?),
-                5 => Scope::Key(bytes.word()?),
-                6 => Scope::Range(Iova(bytes.number()?), bytes.number()?),
-                _ => return None,
-            };
-            Event::Drain { tick, scope }
-        }
-        DISCARD if tag == DISCARD => Event::Discard { tick: bytes.tick(last)? },
-        END if tag == END => return Some(Decoded::End),
-        FULL if tag == FULL => return Some(Decoded::Full),
-        _ => return None,
-    };
-    Some(Decoded::Event(event))
-}
-
-fn decode_issue(bytes: &mut Bytes<'_>, last: &mut Last) -> Option<Issued<'static>> {
-    let tick = bytes.tick(last)?;
-    let id = last.id.checked_add(bytes.number()?)?;
-    last.id = id;
-    let what = bytes.byte()?;
-    let kind = *Kind::ALL.get(usize::from(what & 0xf))?;
-    let fence = *[Fence::None, Fence::Local, Fence::Read, Fence::Strong].get(usize::from(what >> 4))?;
-    let flags = bytes.byte()?;
-    let flag = |bit: u8| flags & 1 << bit != 0;
-    let order = bytes.byte()?;
-    let order = KeyOrder {
-        relaxed_write: order & 1 != 0,
-        relaxed_read: order & 2 != 0,
-        relaxed_read_after_write: order & 4 != 0,
-    };
-    let stream = bytes.stream()?;
-    let seq = bytes.number()?;
-    let chain = if flag(0) { Some(bytes.word()?) } else { None };
-    let first = if flag(1) { Some(bytes.horizon()?) } else { None };
-    let second = if flag(2) { Some(bytes.horizon()?) } else { None };
-    let keys = if flag(3) { [bytes.word()?, bytes.word()?] } else { [0; 2] };
-    let node = if flag(4) { bytes.byte()? } else { 0 };
-    let source = if flag(5) { Some(TxnId(id.checked_sub(bytes.number()?)?)) } else { None };
-    let steps = if flag(6) { Some(u16::try_from(bytes.number()?).ok()?) } else { None };
-    let count = usize::try_from(bytes.number()?).ok().filter(|count| *count <= MAX_PARTS)?;
-    let mut ranges = Vec::with_capacity(count.min(64));
-    for _ in 0..count {
-        let at = last.at.wrapping_add(bytes.signed()? as u64);
-        let len = bytes.word()?;
-        last.at = at.wrapping_add(len.into());
-        ranges.push(Range { at: Iova(at), len });
-    }
-    let steps = steps.unwrap_or(count as u16);
-    let after = [first, second];
-    let ranges = Cow::Owned(ranges);
-    Some(Issued {
-        tick,
-        id: TxnId(id),
-        kind,
-        stream,
-        seq,
-        chain,
-        order,
-        fence,
-        after,
-        keys,
-        node,
-        source,
-        steps,
-        ranges,
-    })
+/// A log that was read from end to end and found whole.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// With what it was made.
+    pub settings: Settings,
+    /// For which device.
+    pub device: String,
+    /// How it ends.
+    pub ending: Ending,
+    /// Events.
+    pub count: u64,
+    /// Parts applied, those of control reads excepted.
+    pub parts: u64,
+    source: Source,
 }
 
 impl Log {
-    /// Reads a log from a file.
-    pub fn open(path: &std::path::Path) -> Result<Log, LogError> {
-        let mut bytes = Vec::new();
-        if std::fs::File::open(path)?.take(MOST_LOG + 1).read_to_end(&mut bytes)? as u64 > MOST_LOG {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MOST_LOG} bytes")).into());
-        }
-        Log::read(&bytes)
+    /// Opens a log. The file must stay as it is while the log is in use.
+    pub fn open(path: &Path) -> Result<Log, LogError> {
+        Log::whole(Source::File(Arc::new(open(path)?)))
     }
 
-    /// Reads a log that must be complete.
+    /// Opens a copy of a log, so that the file can change.
+    pub fn copy(path: &Path, to: &Path) -> Result<Log, LogError> {
+        io::copy(&mut open(path)?.take(MOST_LOG), &mut File::create(to)?)?;
+        Log::open(to)
+    }
+
+    /// A log in memory.
     pub fn read(bytes: &[u8]) -> Result<Log, LogError> {
-        let (log, at) = Log::read_prefix(bytes)?;
-        if log.complete { Ok(log) } else { Err(LogError::Truncated { at, events: log.events.len() }) }
+        Log::whole(Source::Bytes(bytes.into()))
     }
 
-    /// Reads a log that may be cut off: whole chunks of a run that did not come to its end. Answers also where it ends.
-    pub fn read_prefix(bytes: &[u8]) -> Result<(Log, usize), LogError> {
-        let (mut log, mut at) = Log::header(bytes)?;
-        let mut last = Last::default();
-        while !log.complete {
-            let Some(head) = bytes.get(at..at + 8) else { break };
-            let word = |from: usize| u32::from_le_bytes([head[from], head[from + 1], head[from + 2], head[from + 3]]);
-            let damaged = |what| LogError::Damaged { at, what };
-            let len = word(0) as usize;
-            if len > MAX_CHUNK {
-                return Err(damaged("a chunk is too long"));
-            }
-            let Some(chunk) = bytes.get(at + 8..at + 8 + len) else { break };
-            if crc32fast::hash(chunk) != word(4) {
-                return Err(damaged("a checksum is wrong"));
-            }
-            let mut rest = Bytes(chunk);
-            while !rest.0.is_empty() && !log.complete {
-                match decode(&mut rest, &mut last).ok_or_else(|| damaged("an event makes no sense"))? {
-                    Decoded::Event(event) => log.events.push(event),
-                    Decoded::End | Decoded::Full => log.complete = true,
-                }
-            }
-            at += 8 + len;
+    fn whole(source: Source) -> Result<Log, LogError> {
+        let mut applications = Applications::new(Reader::new(source.clone())?);
+        let mut parts = 0;
+        for recorded in &mut applications {
+            parts += u64::from(!recorded?.part.control);
         }
-        if log.complete && at != bytes.len() {
-            return Err(LogError::Damaged { at, what: "something follows its end" });
-        }
-        Ok((log, at))
+        let Reader { settings, device, events: count, ending, .. } = applications.into_reader();
+        // The reader ends with an ending or an error.
+        let ending = ending.unwrap_or(Ending::Complete);
+        Ok(Log { settings, device, ending, count, parts, source })
     }
 
-    fn header(bytes: &[u8]) -> Result<(Log, usize), LogError> {
-        let magic = bytes.get(..MAGIC.len()).unwrap_or(bytes);
-        if !MAGIC.starts_with(magic) || magic.is_empty() {
-            return Err(LogError::NotALog);
+    /// Its events.
+    pub fn events(&self) -> Result<Reader, LogError> {
+        Reader::new(self.source.clone())
+    }
+
+    /// The applications in their order.
+    pub fn applications(&self) -> Result<Applications, LogError> {
+        Ok(Applications::new(self.events()?))
+    }
+
+    /// The transactions of these names, whose part is 0.
+    pub fn find(&self, names: &BTreeSet<Identity>) -> Result<BTreeMap<Identity, Issued<'static>>, LogError> {
+        let mut found = BTreeMap::new();
+        for event in self.events()? {
+            if found.len() == names.len() {
+                break;
+            }
+            let Event::Issue(issued) = event? else { continue };
+            let name = issued.name();
+            if names.contains(&name) {
+                found.entry(name).or_insert(issued);
+            }
         }
-        let Some(head) = bytes.get(..18) else {
-            return Err(LogError::Truncated { at: bytes.len(), events: 0 });
-        };
-        let found = u16::from_le_bytes([head[8], head[9]]);
-        if found != VERSION {
-            return Err(LogError::Version { found });
-        }
-        let len = u32::from_le_bytes([head[10], head[11], head[12], head[13]]) as usize;
-        if len > MAX_CHUNK {
-            return Err(LogError::Header("it is too long".to_owned()));
-        }
-        let Some(text) = bytes.get(18..18 + len) else {
-            return Err(LogError::Truncated { at: bytes.len(), events: 0 });
-        };
-        if crc32fast::hash(text) != u32::from_le_bytes([head[14], head[15], head[16], head[17]]) {
-            return Err(LogError::Header("its checksum is wrong".to_owned()));
-        }
-        let (settings, device) = parse_header(text).map_err(LogError::Header)?;
-        Ok((Log { settings, device, events: Vec::new(), complete: false }, 18 + len))
+        Ok(found)
     }
 
     /// Refuses a log of another device configuration.
@@ -627,22 +304,29 @@ impl Log {
         }
         Err(LogError::Device { found: self.device.clone(), expected: expected.to_owned() })
     }
+
+    /// What a user must know of a log that is less than its run.
+    pub fn warning(&self) -> Option<String> {
+        (self.ending == Ending::Limit).then(|| {
+            format!(
+                "the log was cut at its limit of bytes, after {} events: the order of the rest of its run is not known",
+                self.count
+            )
+        })
+    }
 }
 
-fn parse_header(text: &[u8]) -> Result<(Settings, String), String> {
-    let header: serde_json::Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let device = header["device"].as_str().ok_or("no device")?.to_owned();
-    let names = header["settings"].as_object().ok_or("no settings")?;
-    let names: Option<Vec<_>> = names.iter().map(|(knob, value)| Some((knob.as_str(), value.as_str()?))).collect();
-    let mut settings = Settings::from_names(names.ok_or("a setting is no text")?).map_err(|error| error.to_string())?;
-    if let Some(illegal) = header["illegal"].as_str() {
-        settings.illegal = Some(Illegal::parse(illegal).map_err(|error| error.to_string())?);
+/// Opens a file that can be a log.
+fn open(path: &Path) -> Result<File, LogError> {
+    // Opening a pipe that nobody writes to would wait.
+    let facts = std::fs::metadata(path)?;
+    if !facts.is_file() {
+        return Err(LogError::NotAFile);
     }
-    for name in header["omit"].as_array().into_iter().flatten() {
-        let rule = Rule::parse(name.as_str().unwrap_or("")).map_err(|error| error.to_string())?;
-        settings.rules.omit = settings.rules.omit.union(Omit::NOTHING.and(rule));
+    if facts.len() > MOST_LOG {
+        return Err(LogError::TooLarge { bytes: facts.len() });
     }
-    Ok((settings, device))
+    Ok(File::open(path)?)
 }
 
 #[cfg(test)]

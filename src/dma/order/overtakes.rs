@@ -6,9 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::log::{Event, Issued, Log, Why};
-use super::{Kind, Stream, Tick, TxnId};
+use super::log::follow::Follow;
+use super::log::{Event, Log, LogError, Recorded};
+use super::{Stream, Tick};
 
 /// A part, the same in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,97 +114,44 @@ pub fn parse_lines(text: &str) -> Result<Vec<Overtake>, NotAnOvertake> {
     lines.map(str::parse).collect()
 }
 
-/// An application as it was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// What.
-    pub part: Identity,
-    /// How long after its issue.
-    pub age: Tick,
-    /// Why.
-    pub why: Why,
-}
-
-/// A pending transaction on the way through a log.
-struct Pending {
-    name: Identity,
-    steps: u16,
-    open: Vec<bool>,
-    overtaken: Vec<(u16, Identity, Tick)>,
-}
-
 impl Log {
-    fn identity(issued: &Issued<'_>) -> Identity {
-        let control = issued.kind == Kind::Control;
-        Identity { stream: issued.stream, control, seq: issued.seq, part: 0 }
-    }
-
-    /// The applications in their order.
-    pub fn applications(&self) -> Vec<Recorded> {
-        let mut issued = BTreeMap::new();
-        let mut applications = Vec::new();
-        for event in &self.events {
-            match event {
-                Event::Issue(issue) => {
-                    issued.insert(issue.id, (Log::identity(issue), issue.tick, issue.steps));
-                }
-                Event::Apply { tick, choice, why } => {
-                    let Some((name, from, left)) = issued.get_mut(&choice.txn) else { continue };
-                    let part = Identity { part: choice.part, ..*name };
-                    applications.push(Recorded { part, age: tick.saturating_sub(*from), why: *why });
-                    *left = left.saturating_sub(1);
-                    if *left == 0 {
-                        issued.remove(&choice.txn);
-                    }
-                }
-                Event::Drain { .. } => {}
-                Event::Discard { .. } => issued.clear(),
-            }
-        }
-        applications
-    }
-
-    /// Every overtake, at most `limit`; `None` if there are more.
-    pub fn overtakes(&self, limit: usize) -> Option<Vec<Overtake>> {
-        let mut pending: BTreeMap<TxnId, Pending> = BTreeMap::new();
+    /// Every overtake, at most `most`.
+    pub fn overtakes(&self, most: usize) -> Result<Vec<Overtake>, LogError> {
+        let mut follow = Follow::default();
+        // Of each pending part: what overtook it, and when.
+        let mut overtaken: BTreeMap<Identity, Vec<(Identity, Tick)>> = BTreeMap::new();
+        let mut waiting = 0;
         let mut overtakes = Vec::new();
-        for event in &self.events {
-            match event {
-                Event::Issue(issue) => {
-                    let name = Log::identity(issue);
-                    let open = vec![true; issue.steps.into()];
-                    let new = Pending { name, steps: issue.steps, open, overtaken: Vec::new() };
-                    pending.insert(issue.id, new);
-                }
-                Event::Apply { tick, choice, .. } => {
-                    let Some(own) = pending.get_mut(&choice.txn) else { continue };
-                    let later = Identity { part: choice.part, ..own.name };
-                    if let Some(open) = own.open.get_mut(usize::from(choice.part)) {
-                        *open = false;
-                    }
+        let mut events = self.events()?;
+        while let Some(event) = events.next() {
+            let event = event?;
+            let recorded = follow.event(&event).map_err(|what| events.damaged(what))?;
+            match (recorded, event) {
+                (Some(Recorded { part, .. }), Event::Apply { tick, choice, .. }) => {
                     // Those that overtook it are known now, with their distance.
-                    for (part, by, when) in own.overtaken.iter().filter(|(part, ..)| *part == choice.part) {
-                        let earlier = Identity { part: *part, ..own.name };
-                        overtakes.push(Overtake { later: *by, earlier, gap: tick.saturating_sub(*when) });
-                    }
-                    if overtakes.len() > limit {
-                        return None;
-                    }
-                    for (id, earlier) in pending.range_mut(..=choice.txn) {
-                        let end = if *id == choice.txn { choice.part } else { earlier.steps };
-                        let is_open = |part: &u16| earlier.open.get(usize::from(*part)).copied().unwrap_or(false);
-                        let open = (0..end).filter(is_open);
-                        earlier.overtaken.extend(open.map(|part| (part, later, *tick)));
-                    }
-                    if pending[&choice.txn].open.iter().all(|open| !open) {
-                        pending.remove(&choice.txn);
+                    let by = overtaken.remove(&part).unwrap_or_default();
+                    waiting -= by.len();
+                    overtakes.extend(by.into_iter().map(|(later, when)| Overtake {
+                        later,
+                        earlier: part,
+                        gap: tick.saturating_sub(when),
+                    }));
+                    for earlier in follow.before(choice) {
+                        overtaken.entry(earlier).or_default().push((part, tick));
+                        waiting += 1;
+                        if overtakes.len() + waiting > most {
+                            return Err(LogError::Overtakes { most });
+                        }
                     }
                 }
-                Event::Drain { .. } => {}
-                Event::Discard { .. } => pending.clear(),
+                (_, Event::Discard { .. }) => {
+                    overtaken.clear();
+                    waiting = 0;
+                }
+                _ => {}
             }
         }
-        Some(overtakes)
+        Ok(overtakes)
     }
 }
 
@@ -264,10 +213,15 @@ fn smaller<T: Clone>(
 /// one part together, because a part that waits for one overtaker usually has to let others past too; then single
 /// overtakes. Sets that were asked for before are not asked for again, and the empty set is taken not to fail.
 pub fn smallest(all: &[Overtake], mut fails: impl FnMut(&[Overtake]) -> Option<bool>) -> Vec<Overtake> {
-    let mut passed: BTreeSet<Vec<u32>> = BTreeSet::from([Vec::new()]);
-    let numbers: BTreeMap<&Overtake, u32> = all.iter().zip(0..).collect();
+    // A set is known by 64 bits of its own, however large it is: two that share them would only end in a larger result.
+    let name_of = |set: &[Overtake]| {
+        let mut hasher = DefaultHasher::new();
+        set.hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut passed = BTreeSet::from([name_of(&[])]);
     let mut ask = |set: &[Overtake]| {
-        let name: Vec<u32> = set.iter().filter_map(|overtake| numbers.get(overtake).copied()).collect();
+        let name = name_of(set);
         if passed.contains(&name) {
             return Some(false);
         }

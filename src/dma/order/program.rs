@@ -12,9 +12,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::knobs::{Ack, Fabric, Fence2, RawScope, Rules};
-use super::log::{Event, Issued, Log};
+use super::log::{Issued, Log, LogError};
 use super::overtakes::{Identity, Overtake};
 use super::{Fence, Kind, Stream};
+
+/// No program has more; one that `cx10 litmus` can run is far smaller.
+const MOST_OVERTAKES: usize = 4096;
+const MOST_TRANSACTIONS: usize = 256;
+const MOST_PIECES: usize = 4096;
+
+/// Why there is no program.
+#[derive(Debug, thiserror::Error)]
+pub enum NoProgram {
+    /// The log cannot be read again.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Overtakes of something else.
+    #[error("the overtakes are not in the log")]
+    Nothing,
+    /// It would be too large to be of use.
+    #[error("{count} {what} are too many for a program")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+        /// Of what.
+        what: &'static str,
+    },
+}
 
 /// The litmus mode that has the fabric and the attributes of a profile; programs state each attribute themselves.
 pub fn mode(rules: &Rules) -> &'static str {
@@ -66,21 +90,18 @@ fn queue(stream: Stream) -> String {
 }
 
 /// The transactions that take part in overtakes, in issue order.
-fn taken<'a>(log: &'a Log, overtakes: &[Overtake]) -> Vec<Taken<'a>> {
+fn taken<'a>(found: &'a BTreeMap<Identity, Issued<'static>>, overtakes: &[Overtake]) -> Vec<Taken<'a>> {
     let mut wanted: BTreeMap<Identity, BTreeSet<u16>> = BTreeMap::new();
     for name in overtakes.iter().flat_map(|overtake| [overtake.later, overtake.earlier]) {
         wanted.entry(Identity { part: 0, ..name }).or_default().insert(name.part);
     }
-    let mut found: Vec<Taken<'a>> = Vec::new();
-    for event in &log.events {
-        let Event::Issue(issued) = event else { continue };
-        let control = issued.kind == Kind::Control;
-        let name = Identity { stream: issued.stream, control, seq: issued.seq, part: 0 };
-        if let Some(parts) = wanted.remove(&name) {
-            found.push(Taken { issued, parts, number: found.len() + 1, granules: Vec::new() });
-        }
-    }
-    found
+    let mut issued: Vec<&Issued<'static>> = found.values().collect();
+    issued.sort_unstable_by_key(|issued| issued.id);
+    let taken = issued.into_iter().zip(1..).map(|(issued, number)| {
+        let parts = wanted.remove(&issued.name()).unwrap_or_default();
+        Taken { issued, parts, number, granules: Vec::new() }
+    });
+    taken.collect()
 }
 
 /// The ranges of a transaction that take part: those parts, or all of an entry, an atomic or what was done at once.
@@ -92,30 +113,38 @@ fn ranges(taken: &Taken<'_>) -> Vec<(u64, u64)> {
     parts.map(|(_, range)| (range.at.0, range.at.0.saturating_add(range.len.into()))).collect()
 }
 
-/// Cuts all ranges where any begins or ends, so that a byte is in one granule only, and names the granules.
-fn name_granules(taken: &mut [Taken<'_>]) {
+/// Cuts all ranges where any begins or ends, so that a byte is in one granule only, and names the granules. Answers how
+/// many pieces there are; beyond [`MOST_PIECES`] not all are named.
+fn name_granules(taken: &mut [Taken<'_>]) -> usize {
     let all: Vec<Vec<(u64, u64)>> = taken.iter().map(ranges).collect();
+    let mut pieces: usize = all.iter().map(Vec::len).sum();
+    if pieces > MOST_PIECES {
+        return pieces;
+    }
     let atomics: Vec<(u64, u64)> =
         taken.iter().zip(&all).filter(|(t, _)| t.issued.kind == Kind::Atomic).flat_map(|(_, r)| r.clone()).collect();
     let mut borders: BTreeSet<u64> = all.iter().flatten().flat_map(|(from, to)| [*from, *to]).collect();
     borders.retain(|at| !atomics.iter().any(|(from, to)| from < at && at < to));
+    pieces = 0;
     for (transaction, ranges) in taken.iter_mut().zip(&all) {
-        let mut names: Vec<String> = Vec::new();
+        let mut cuts: Vec<(u64, u64)> = Vec::new();
+        let mut seen = BTreeSet::new();
         for (from, to) in ranges {
             let start = borders.range(..=*from).next_back().copied().unwrap_or(*from);
             let edges: Vec<u64> = borders.range(start..).copied().take_while(|at| at <= to).collect();
-            for pair in edges.windows(2).filter(|pair| pair[0] < *to && pair[1] > *from) {
-                let name = format!("{:#x}+{}", pair[0], pair[1] - pair[0]);
-                if !names.contains(&name) {
-                    names.push(name);
-                }
+            let inside = edges.windows(2).map(|pair| (pair[0], pair[1])).filter(|cut| cut.0 < *to && cut.1 > *from);
+            cuts.extend(inside.filter(|cut| seen.insert(*cut)));
+            if pieces + cuts.len() > MOST_PIECES {
+                return pieces + cuts.len();
             }
         }
+        pieces += cuts.len();
+        transaction.granules = cuts.iter().map(|(from, to)| format!("{from:#x}+{}", to - from)).collect();
         if transaction.issued.kind == Kind::Msi {
-            names = vec![format!("interrupt_of_{}", queue(transaction.issued.stream))];
+            transaction.granules = vec![format!("interrupt_of_{}", queue(transaction.issued.stream))];
         }
-        transaction.granules = names;
     }
+    pieces
 }
 
 fn transaction(taken: &Taken<'_>, all: &[Taken<'_>], rules: &Rules) -> Value {
@@ -201,24 +230,34 @@ fn observe(
     }
 }
 
-/// The program. `None` if no transaction of the overtakes is in the log.
-pub fn print(log: &Log, overtakes: &[Overtake]) -> Option<Value> {
-    let rules = &log.settings.rules;
-    let mut taken = taken(log, overtakes);
-    if taken.is_empty() {
-        return None;
+/// The program.
+pub fn print(log: &Log, overtakes: &[Overtake]) -> Result<Value, NoProgram> {
+    let whole = |name: Identity| Identity { part: 0, ..name };
+    let names: BTreeSet<Identity> =
+        overtakes.iter().flat_map(|overtake| [overtake.later, overtake.earlier]).map(whole).collect();
+    for (count, most, what) in
+        [(overtakes.len(), MOST_OVERTAKES, "overtakes"), (names.len(), MOST_TRANSACTIONS, "transactions")]
+    {
+        if count > most {
+            return Err(NoProgram::TooMany { count, what });
+        }
     }
-    name_granules(&mut taken);
+    let found = log.find(&names)?;
+    let rules = &log.settings.rules;
+    let mut taken = taken(&found, overtakes);
+    if taken.is_empty() {
+        return Err(NoProgram::Nothing);
+    }
+    let count = name_granules(&mut taken);
+    if count > MOST_PIECES {
+        return Err(NoProgram::TooMany { count, what: "pieces of memory" });
+    }
     let mut ask = serde_json::Map::new();
     let mut cpus = Vec::new();
     let mut seen = BTreeSet::new();
+    let places: BTreeMap<Identity, &Taken<'_>> = taken.iter().map(|t| (t.issued.name(), t)).collect();
     for overtake in overtakes {
-        let find = |name: Identity| {
-            taken.iter().find(|t| {
-                let control = t.issued.kind == Kind::Control;
-                t.issued.stream == name.stream && t.issued.seq == name.seq && control == name.control
-            })
-        };
+        let find = |name: Identity| places.get(&whole(name)).copied();
         let (Some(later), Some(earlier)) = (find(overtake.later), find(overtake.earlier)) else { continue };
         if later.number == earlier.number {
             cpus.extend(observe_within(later, overtake, cpus.len(), &mut ask));
@@ -247,7 +286,7 @@ pub fn print(log: &Log, overtakes: &[Overtake]) -> Option<Value> {
         mode(rules)
     );
     let device: Vec<Value> = taken.iter().map(|t| transaction(t, &taken, rules)).collect();
-    Some(json!({ "name": "shrunk", "title": title, "set": set, "device": device, "cpus": cpus, "ask": ask }))
+    Ok(json!({ "name": "shrunk", "title": title, "set": set, "device": device, "cpus": cpus, "ask": ask }))
 }
 
 /// An observer of two parts of one transaction.
@@ -360,6 +399,18 @@ mod tests {
     fn nothing_in_common_is_no_program() {
         let settings = Settings::default();
         let log = record(&settings, |_, _| {});
-        assert_eq!(print(&log, &[]), None);
+        assert!(matches!(print(&log, &[]), Err(NoProgram::Nothing)));
+    }
+
+    #[test]
+    fn what_no_litmus_run_could_hold_is_not_printed() {
+        let settings = Settings::with(Policy::Random, Profile::Cx10Unordered, 1);
+        let log = record(&settings, |order, ram| drive(order, ram, 2000, 1));
+        let all = log.overtakes(1_000_000).unwrap();
+        let refused = |overtakes: &[Overtake]| print(&log, overtakes).unwrap_err().to_string();
+        assert_eq!(refused(&all), format!("{} overtakes are too many for a program", all.len()));
+        let text = refused(&all[..MOST_OVERTAKES]);
+        assert!(text.ends_with("transactions are too many for a program"), "{text}");
+        assert!(print(&log, &all[..64]).is_ok());
     }
 }

@@ -6,20 +6,21 @@
 //! out of turn and the run is counted as divergent. Whatever is applied is enabled in the pool: a replay cannot break
 //! a rule that holds.
 //!
-//! Control reads happen when the device makes them and are no part of an order that is given.
+//! Control reads happen when the device makes them and are no part of an order that is given. What comes after the end of
+//! the record is ordered by the policy that made it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::knobs::Limits;
-use super::log::{Log, Why};
-use super::overtakes::{Identity, Overtake, Recorded};
-use super::pool::Pool;
+use super::log::{Applications, Ending, Log, LogError, Recorded, Why};
+use super::overtakes::{Identity, Overtake};
+use super::pool::{Pool, View};
 use super::{Choice, Kind, Tick};
 
 /// Longest wait for what is recorded and does not come, in ticks.
 pub const PATIENCE: Tick = Limits::HARD_MAX_DELAY as Tick;
 
-/// How far ahead in the record a part is looked for that is applied before its turn.
+/// How far ahead in the record a part is looked for that is applied before its turn, and so much of it is in memory.
 const AHEAD: usize = 4096;
 
 /// An order that is given.
@@ -31,21 +32,38 @@ pub enum Plan {
     Only(Only),
 }
 
-/// The order of a log.
+impl Plan {
+    /// Nothing more is given; the policy decides about the rest.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Plan::Replay(replay) if replay.window.is_empty())
+    }
+}
+
+/// The order of a log. Of the log only what comes next is in memory.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    record: Vec<Recorded>,
-    next: usize,
-    early: BTreeSet<Identity>,
+    record: Applications,
+    /// What comes next, with whether it is already applied.
+    window: VecDeque<(Recorded, bool)>,
+    /// The number in the record of the first of those.
+    first: u64,
+    /// The numbers of those that are not applied.
+    places: BTreeMap<Identity, u64>,
+    parts: u64,
+    ending: Ending,
     diverged: u64,
+    beyond: u64,
+    broken: Option<String>,
 }
 
 /// The name of a part.
 pub(super) fn name_of(pool: &Pool, choice: Choice) -> Option<Identity> {
-    let view = pool.get(choice.txn)?;
+    pool.get(choice.txn).map(|view| name_in(&view, choice.part))
+}
+
+fn name_in(view: &View<'_>, part: u16) -> Identity {
     let access = view.access();
-    let control = access.kind == Kind::Control;
-    Some(Identity { stream: access.stream, control, seq: access.seq, part: choice.part })
+    Identity { stream: access.stream, control: access.kind == Kind::Control, seq: access.seq, part }
 }
 
 fn find(pool: &Pool, name: Identity) -> Option<Choice> {
@@ -55,9 +73,20 @@ fn find(pool: &Pool, name: Identity) -> Option<Choice> {
 
 impl Replay {
     /// The order of a log.
-    pub fn new(log: &Log) -> Replay {
-        let record = log.applications().into_iter().filter(|applied| !applied.part.control).collect();
-        Replay { record, next: 0, early: BTreeSet::new(), diverged: 0 }
+    pub fn new(log: &Log) -> Result<Replay, LogError> {
+        let mut replay = Replay {
+            record: log.applications()?,
+            window: VecDeque::with_capacity(AHEAD),
+            first: 0,
+            places: BTreeMap::new(),
+            parts: log.parts,
+            ending: log.ending,
+            diverged: 0,
+            beyond: 0,
+            broken: None,
+        };
+        replay.refill();
+        Ok(replay)
     }
 
     /// Parts that were applied out of turn: what was recorded before them did not come, or not in time.
@@ -66,32 +95,77 @@ impl Replay {
     }
 
     /// Recorded applications that are still to come.
-    pub fn remaining(&self) -> usize {
-        self.record.len() - self.next
+    pub fn remaining(&self) -> u64 {
+        let early = self.window.iter().filter(|(_, early)| *early).count() as u64;
+        self.parts.saturating_sub(self.first + early)
     }
 
-    fn skip_early(&mut self) {
-        while let Some(head) = self.record.get(self.next) {
-            if !self.early.remove(&head.part) {
+    /// Parts that were applied after the record's end.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// Why the record is less than its run: its log was cut, or could not be read to its end.
+    pub fn cut(&self) -> Option<&str> {
+        let limit = (self.ending == Ending::Limit).then_some("the log was cut at its limit of bytes");
+        self.broken.as_deref().or(limit)
+    }
+
+    fn refill(&mut self) {
+        while self.window.len() < AHEAD && self.broken.is_none() {
+            match self.record.next() {
+                None => return,
+                Some(Ok(recorded)) if recorded.part.control => {}
+                Some(Ok(recorded)) => {
+                    self.places.insert(recorded.part, self.first + self.window.len() as u64);
+                    self.window.push_back((recorded, false));
+                }
+                Some(Err(error)) => {
+                    // It was whole when it was opened.
+                    log::error!(target: "cx10::order", "the recorded order ends here: {error}");
+                    self.broken = Some(error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Takes the first of the window away, and all behind it that are already applied.
+    fn pass(&mut self) {
+        loop {
+            if let Some((recorded, _)) = self.window.pop_front() {
+                if self.places.get(&recorded.part) == Some(&self.first) {
+                    self.places.remove(&recorded.part);
+                }
+                self.first += 1;
+            }
+            self.refill();
+            if self.window.front().is_none_or(|(_, early)| !early) {
                 return;
             }
-            self.next += 1;
         }
     }
 
     /// What is to be applied next and when, if it is there and can be.
     pub(super) fn due(&self, pool: &Pool, issued: impl Fn(Choice) -> Tick) -> Option<(Tick, Choice)> {
-        let head = self.record.get(self.next)?;
+        let (head, _) = self.window.front()?;
         let choice = find(pool, head.part).filter(|choice| pool.is_enabled(*choice))?;
         Some((issued(choice).saturating_add(head.age.min(PATIENCE)), choice))
     }
 
-    /// What is recorded before a part that will be applied now whatever the record says, and can be applied: the first.
-    pub(super) fn before(&self, pool: &Pool, part: Identity) -> Option<Choice> {
-        let ahead = &self.record[self.next..(self.next + AHEAD).min(self.record.len())];
-        let place = ahead.iter().position(|recorded| recorded.part == part)?;
-        let mut earlier = ahead[..place].iter().filter(|recorded| !self.early.contains(&recorded.part));
-        earlier.find_map(|recorded| find(pool, recorded.part).filter(|choice| pool.is_enabled(*choice)))
+    /// What is pending and recorded before a part that will be applied now whatever the record says, in recorded order.
+    pub(super) fn before(&self, pool: &Pool, part: Identity) -> Vec<Choice> {
+        // What is pending is bounded; the record ahead of a part that came much too early is long.
+        let Some(place) = self.places.get(&part).filter(|place| **place > self.first) else { return Vec::new() };
+        let mut earlier = Vec::new();
+        for view in pool.pending() {
+            let name = name_in(&view, 0);
+            for part in (0..view.parts()).filter(|part| !view.is_applied(*part)) {
+                let number = self.places.get(&Identity { part, ..name }).filter(|number| *number < place);
+                earlier.extend(number.map(|number| (*number, Choice { txn: view.id(), part })));
+            }
+        }
+        earlier.sort_unstable_by_key(|(number, _)| *number);
+        earlier.into_iter().map(|(_, choice)| choice).collect()
     }
 
     /// A part is applied.
@@ -99,27 +173,24 @@ impl Replay {
         if part.control {
             return;
         }
-        if self.record.get(self.next).is_some_and(|head| head.part == part) {
-            self.next += 1;
-            self.skip_early();
+        let Some((head, _)) = self.window.front() else {
+            self.beyond += 1;
             return;
+        };
+        if head.part == part {
+            return self.pass();
         }
         self.diverged += 1;
-        let ahead = &self.record[self.next..(self.next + AHEAD).min(self.record.len())];
-        let Some(place) = ahead.iter().position(|recorded| recorded.part == part) else { return };
-        self.early.insert(part);
+        let Some(number) = self.places.remove(&part) else { return };
+        // Less than the window is long.
+        let place = (number - self.first) as usize;
+        self.window[place].1 = true;
         // Give up on those before it that are not even pending, unless what was performed at once came early.
-        if ahead[place].why != Why::AtOnce {
-            while self.record.get(self.next).is_some_and(|head| find(pool, head.part).is_none()) {
-                let skipped = self.record[self.next].part;
-                self.early.remove(&skipped);
-                self.next += 1;
-                if skipped == part {
-                    break;
-                }
+        if self.window[place].0.why != Why::AtOnce {
+            while self.first <= number && self.window.front().is_some_and(|(head, _)| find(pool, head.part).is_none()) {
+                self.pass();
             }
         }
-        self.skip_early();
     }
 }
 

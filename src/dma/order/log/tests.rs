@@ -1,8 +1,11 @@
+use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::engine::tests::{Dice, Sink};
-use super::super::{Policy, Profile};
+use super::super::rules::{Omit, Rule};
+use super::super::{Illegal, MAX_TRANSACTIONS, Policy, Profile};
 use super::*;
+use crate::dma::Iova;
 
 fn settings() -> Settings {
     let mut settings = Settings::with(Policy::Pct(4), Profile::Cx10Worst, u64::MAX);
@@ -80,31 +83,117 @@ fn written(events: &[Event<'_>], limit: u64) -> Vec<u8> {
     bytes.clone()
 }
 
+/// All events, plausible or not.
+fn decoded(bytes: &[u8]) -> Result<(Vec<Event<'static>>, Option<Ending>), LogError> {
+    let mut reader = Reader::new(Source::Bytes(bytes.into()))?;
+    let events = (&mut reader).collect::<Result<_, _>>()?;
+    Ok((events, reader.ending))
+}
+
+/// What a pool could have done: transactions with two parts each.
+fn plausible(count: u64) -> Vec<Event<'static>> {
+    let Event::Issue(base) = &events()[0] else { unreachable!() };
+    let mut all = Vec::new();
+    for id in 1..=count {
+        all.push(Event::Issue(Issued { tick: 7, id: TxnId(id), seq: id, ..base.clone() }));
+        for part in [1, 0] {
+            all.push(Event::Apply { tick: 7, choice: Choice { txn: TxnId(id), part }, why: Why::Due });
+        }
+    }
+    all
+}
+
 #[test]
 fn a_log_is_read_as_it_was_written() {
-    let log = Log::read(&written(&events(), u64::MAX)).unwrap();
+    let bytes = written(&events(), u64::MAX);
+    assert_eq!(decoded(&bytes).unwrap(), (events(), Some(Ending::Complete)));
+    let log = Log::read(&written(&plausible(5), u64::MAX)).unwrap();
     assert_eq!(log.settings, settings());
-    assert_eq!(log.events, events());
-    assert!(log.complete && log.expect_device("connectx10-c2c").is_ok());
+    assert_eq!((log.count, log.parts, log.ending), (15, 10, Ending::Complete));
+    assert_eq!(log.events().unwrap().map(Result::unwrap).collect::<Vec<_>>(), plausible(5));
+    assert!(log.expect_device("connectx10-c2c").is_ok() && log.warning().is_none());
     let error = log.expect_device("connectx10").unwrap_err().to_string();
     assert_eq!(error, "the log belongs to another device configuration: connectx10-c2c, not connectx10");
 }
 
 #[test]
-fn parts_that_no_transaction_has_overtake_nothing_that_is_not_there() {
-    // Transaction 1 has two parts; the log says that part 65535 of it was performed, and that before it was issued.
-    let log = Log::read(&written(&events(), u64::MAX)).unwrap();
-    let first = log.events.iter().find(|event| matches!(event, Event::Apply { choice, .. } if choice.txn == TxnId(1)));
-    assert!(matches!(first, Some(Event::Apply { choice: Choice { part: u16::MAX, .. }, .. })));
-    let overtakes = log.overtakes(usize::MAX).expect("no limit");
-    assert!(overtakes.iter().all(|overtake| overtake.earlier.part < 2), "{overtakes:?}");
+fn what_no_pool_can_have_done_is_refused() {
+    let good = plausible(3);
+    let Event::Issue(first) = good[0].clone() else { unreachable!() };
+    let issue = |id: u64, steps: u16| Event::Issue(Issued { id: TxnId(id), steps, ..first.clone() });
+    let apply = |id: u64, part: u16| {
+        let choice = Choice { txn: TxnId(id), part };
+        Event::Apply { tick: 9, choice, why: Why::Due }
+    };
+    let crowd: Vec<Event<'static>> = (1..=MAX_TRANSACTIONS as u64 + 2).map(|id| issue(id, 1)).collect();
+    let at_most: Vec<Event<'static>> = crowd[..crowd.len() - 1].to_vec();
+    assert!(Log::read(&written(&at_most, u64::MAX)).is_ok());
+    for (events, what) in [
+        (vec![issue(1, 2), issue(1, 2)], "a transaction is issued twice"),
+        (vec![issue(1, 4097)], "a transaction has too many parts"),
+        (crowd, "more is pending than a pool can hold"),
+        (vec![issue(1, 2), apply(1, 2)], "a part is applied that is not pending"),
+        (vec![issue(1, 2), apply(1, 0), apply(1, 0)], "a part is applied that is not pending"),
+        (vec![issue(1, 1), apply(1, 0), apply(1, 0)], "a part is applied that is not pending"),
+        (vec![issue(2, 1), apply(1, 0)], "a part is applied that is not pending"),
+        (vec![issue(1, 1), Event::Discard { tick: 1 }, apply(1, 0)], "a part is applied that is not pending"),
+        (vec![issue(1, 0), apply(1, 0)], "a part is applied that is not pending"),
+    ] {
+        match Log::read(&written(&events, u64::MAX)) {
+            Err(LogError::Damaged { what: found, .. }) => assert_eq!(found, what),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn files_that_cannot_be_logs_are_refused_before_they_are_read() {
+    let dir = std::env::temp_dir().join(format!("cx10-log-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let refused = |path: &Path| Log::open(path).unwrap_err().to_string();
+    for other in [Path::new("/dev/zero"), &dir] {
+        assert_eq!(refused(other), "not a regular file; an order log is read more than once");
+    }
+    let large = dir.join("large");
+    File::create(&large).unwrap().set_len(MOST_LOG + 1).unwrap();
+    assert_eq!(refused(&large), "the log has 1073741825 bytes, more than 1073741824");
+    assert_eq!(Log::copy(&large, &dir.join("x")).unwrap_err().to_string(), refused(&large));
+    // Zeros have no magic.
+    File::create(&large).unwrap().set_len(MOST_LOG).unwrap();
+    assert_eq!(refused(&large), "not an order log of cx10");
+    std::fs::write(&large, written(&plausible(9), u64::MAX)).unwrap();
+    let copy = Log::copy(&large, &dir.join("copy")).unwrap();
+    File::create(&large).unwrap();
+    assert_eq!(copy.applications().unwrap().map(Result::unwrap).count(), 18);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_header_that_makes_no_sense_is_refused_with_what_is_wrong() {
+    let head = |text: &str| {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(crc32fast::hash(text.as_bytes()).to_le_bytes());
+        bytes.extend(text.as_bytes());
+        Log::read(&bytes).unwrap_err().to_string()
+    };
+    let damaged = |what: &str| format!("the log's header is damaged: {what}");
+    assert_eq!(head("{}"), damaged("no device"));
+    assert_eq!(head("{\"device\": \"\\u001b[31m\"}"), damaged("its device has no name"));
+    assert_eq!(head("{\"device\": \"d\"}"), damaged("no settings"));
+    assert_eq!(head("{\"device\": \"d\", \"settings\": {\"seed\": 1}}"), damaged("a setting is no text"));
+    let policy = head("{\"device\": \"d\", \"settings\": {\"policy\": \"randm\"}}");
+    assert_eq!(policy, damaged("order.policy: unknown name \"randm\"; did you mean \"random\"?"));
+    assert_eq!(head(&" ".repeat(MAX_HEADER + 1)), damaged("it is too long"));
+    assert!(head("[[[[").contains("EOF while parsing"), "{}", head("[[[["));
 }
 
 #[test]
 fn every_truncation_is_told_and_whole_chunks_before_it_can_be_read() {
     let bytes = written(&events(), u64::MAX);
     for len in 0..bytes.len() {
-        match Log::read(&bytes[..len]) {
+        match decoded(&bytes[..len]) {
             Err(LogError::NotALog) => assert_eq!(len, 0),
             Err(LogError::Truncated { .. }) => {}
             other => panic!("{len}: {other:?}"),
@@ -115,10 +204,13 @@ fn every_truncation_is_told_and_whole_chunks_before_it_can_be_read() {
     writer.event(&events()[0]);
     writer.flush();
     let so_far = sink.0.lock().unwrap().clone();
-    let (log, at) = Log::read_prefix(&so_far).unwrap();
-    assert_eq!((log.events.len(), log.complete, at), (1, false, so_far.len()));
-    let text = Log::read(&so_far).unwrap_err().to_string();
-    assert_eq!(text, format!("the log is cut off at byte {at}, after 1 events"));
+    let mut reader = Reader::new(Source::Bytes(so_far.as_slice().into())).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap(), events()[0]);
+    let text = reader.next().unwrap().unwrap_err().to_string();
+    let at = so_far.len();
+    let why = "its run was killed, or its disk was full";
+    assert_eq!(text, format!("the log is cut off at byte {at}, after 1 events: {why}"));
+    assert!(reader.next().is_none() && reader.ending.is_none());
 }
 
 #[test]
@@ -128,12 +220,12 @@ fn every_flipped_bit_is_noticed() {
         for bit in 0..8 {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1 << bit;
-            assert!(Log::read(&damaged).is_err(), "byte {at} bit {bit}");
+            assert!(decoded(&damaged).is_err(), "byte {at} bit {bit}");
         }
     }
     let mut longer = bytes.clone();
     longer.push(0);
-    assert!(matches!(Log::read(&longer), Err(LogError::Damaged { what: "something follows its end", .. })));
+    assert!(matches!(decoded(&longer), Err(LogError::Damaged { what: "something follows its end", .. })));
 }
 
 #[test]
@@ -161,21 +253,40 @@ fn no_bytes_make_the_reader_fail_otherwise_than_by_an_error() {
         bytes.extend((chunk.len() as u32).to_le_bytes());
         bytes.extend(crc32fast::hash(&chunk).to_le_bytes());
         bytes.extend(&chunk);
-        if let Ok((log, _)) = Log::read_prefix(&bytes) {
-            read += log.events.len();
-        }
+        read += Reader::new(Source::Bytes(bytes.into())).unwrap().filter(Result::is_ok).count();
     }
     assert!(read > 100, "{read}: some of it even makes sense");
 }
 
 #[test]
-fn a_log_that_reaches_its_limit_ends_there_and_is_still_whole() {
-    let many: Vec<Event<'static>> = (0..100_000).map(|tick| Event::Drain { tick, scope: Scope::All }).collect();
+fn a_log_that_reaches_its_limit_ends_there_and_says_so() {
+    let many = plausible(20_000);
     let bytes = written(&many, 100_000);
-    assert!(bytes.len() < 150_000);
+    assert!((60_000..=100_000).contains(&bytes.len()), "{}", bytes.len());
     let log = Log::read(&bytes).unwrap();
-    assert!(log.events.len() > 20_000 && log.events.len() < 60_000, "{}", log.events.len());
-    assert_eq!(log.events[..], many[..log.events.len()]);
+    assert_eq!(log.ending, Ending::Limit);
+    let count = log.count as usize;
+    assert!(count > 2000 && count < many.len(), "{count}");
+    assert!(log.events().unwrap().map(Result::unwrap).eq(many[..count].iter().cloned()));
+    let warning = log.warning().unwrap();
+    assert!(warning.contains(&format!("cut at its limit of bytes, after {count} events")), "{warning}");
+
+    let mut writer = Writer::new(Box::new(std::io::sink()), &settings(), "d", 100_000).unwrap();
+    assert_eq!(writer.cut(), None);
+    many.iter().for_each(|event| writer.event(event));
+    assert_eq!(writer.cut(), Some("it reached its limit of 100000 bytes"));
+}
+
+#[test]
+fn what_is_left_when_a_writer_ends_keeps_to_the_limit_too() {
+    let many = plausible(100);
+    let whole = written(&many, u64::MAX);
+    let fits = written(&many, whole.len() as u64);
+    assert_eq!(Log::read(&fits).unwrap().ending, Ending::Complete);
+    let cut = written(&many, whole.len() as u64 - 1);
+    let log = Log::read(&cut).unwrap();
+    assert_eq!((log.ending, log.count), (Ending::Limit, 0));
+    assert!(cut.len() < whole.len());
 }
 
 #[test]
@@ -197,7 +308,8 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
         writer.event(&event);
         writer.flush();
     }
-    assert!(writer.failed);
+    let why = writer.cut().unwrap();
+    assert!(why.starts_with("it cannot be written: No space left"), "{why}");
 }
 
 #[test]
