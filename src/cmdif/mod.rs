@@ -26,6 +26,7 @@ mod hca_cap;
 mod mcg;
 mod memic;
 mod mkey;
+mod odp;
 mod pages;
 mod pd;
 mod qp;
@@ -120,6 +121,7 @@ static FAMILIES: &[&[Command]] = &[
     pd::COMMANDS,
     mkey::COMMANDS,
     memic::COMMANDS,
+    odp::COMMANDS,
     devx::COMMANDS,
 ];
 
@@ -140,6 +142,7 @@ pub(crate) static SYNDROME_TABLES: &[&[(Syndrome, &str)]] = &[
     mcg::syn::TABLE,
     mkey::syn::TABLE,
     memic::syn::TABLE,
+    odp::syn::TABLE,
     devx::syn::TABLE,
     crate::mkey::context::syn::TABLE,
     crate::mkey::policy::syn::TABLE,

@@ -148,6 +148,7 @@ fn destroy_qp(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let qp = ctx.hca.objects.destroy::<QueuePair>(ctx.uid, qpn)?;
     ctx.bus.drain(Scope::Qp(qpn));
     ctx.hca.forget_qp_timer(qpn, qp.flow.timer);
+    ctx.hca.forget_faults(qp.flow.faults);
     if qp.service() == Service::Qp1 {
         ctx.hca.rdma.general = None;
     }
@@ -216,6 +217,7 @@ fn enter(ctx: &mut Ctx<'_>, qpn: u32, state: State, context: Qpc<Vec<u8>>) -> Re
     let qp = ctx.hca.objects.get_mut::<QueuePair>(ctx.uid, qpn)?;
     let from = qp.state();
     log::debug!(target: "cx10::qp", "qpn={qpn:#x}: {from:?} -> {state:?}");
+    let faults = qp.flow.faults;
     qp.enter(state, context);
     if matches!(state, State::Rst | State::Err) {
         ctx.bus.drain(Scope::Qp(qpn));
@@ -224,6 +226,7 @@ fn enter(ctx: &mut Ctx<'_>, qpn: u32, state: State, context: Qpc<Vec<u8>>) -> Re
         (_, State::Rst) => {
             let timer = qp.flow.timer.take();
             ctx.hca.forget_qp_timer(qpn, timer);
+            ctx.hca.forget_faults(faults);
         }
         (State::Rst, State::Err) => {}
         (State::Err, State::Err) => ctx.hca.look_at_receives(qpn),

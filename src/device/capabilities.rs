@@ -17,6 +17,8 @@ pub const AREA: usize = 4096;
 pub const GENERAL: u16 = 0x0;
 /// Capability type ETHERNET OFFLOADS.
 pub const ETHERNET: u16 = 0x1;
+/// Capability type ODP, on-demand paging.
+pub const ODP: u16 = 0x2;
 /// Capability type ATOMIC.
 pub const ATOMIC: u16 = 0x3;
 /// Capability type ROCE.

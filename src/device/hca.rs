@@ -12,6 +12,7 @@ use super::pages::{Demand, Pages};
 use super::poll::Polling;
 use super::port::{PORT_NUMBER, Port};
 use super::rdma;
+use super::rdma::paging::Paging;
 use super::receive::ReceivePath;
 use super::roce::RoceTable;
 use super::send::SendSchedule;
@@ -129,6 +130,8 @@ pub struct Hca {
     pub flushes: FlushSchedule,
     /// Queue pairs that have work.
     pub rdma: rdma::Schedule,
+    /// Accesses that wait for their pages.
+    pub paging: Paging,
     /// What befalls packets on their way; not a part of the function, so no reset changes it.
     pub faults: rdma::fault::Faults,
     /// Atomic operations take memory as big-endian, until the driver asks for the host's order.
@@ -187,6 +190,7 @@ impl Hca {
             receive: ReceivePath::default(),
             flushes: FlushSchedule::default(),
             rdma: rdma::Schedule::default(),
+            paging: Paging::default(),
             faults: rdma::fault::Faults::new(&profile.wire.fault),
             atomics_big_endian: true,
             link: Box::new(NotConnected),
@@ -227,6 +231,7 @@ impl Hca {
             Transition::Init => {
                 self.key_space = KeySpace::new(&self.caps, &self.profile.mkey);
                 self.key_rules = KeyRules::new(&self.caps);
+                self.paging = Paging::new(&self.caps);
                 // Limits follow the capabilities that the driver chose.
                 let pages = std::mem::replace(&mut self.objects.pages, Pages::new(Demand { boot: 0, init: 0 }));
                 self.objects = Objects::new(pages, |kind| self.caps.max_objects(kind));
@@ -271,6 +276,7 @@ impl Hca {
         self.flushes.clear();
         self.receive.clear();
         self.rdma.clear();
+        self.paging.clear();
     }
 
     /// Counts, logs and traces a judgement on a key.
@@ -336,6 +342,11 @@ impl Hca {
             return;
         }
         self.events.push_back(event);
+    }
+
+    /// Whether another event can be raised.
+    pub fn has_room_for_events(&self) -> bool {
+        self.events.len() < MAX_EVENTS
     }
 
     /// Whether the vport has a link.

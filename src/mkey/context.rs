@@ -270,7 +270,8 @@ impl KeyContext {
     /// The kind that the ordering policy tells apart; the first that applies.
     pub fn kind(&self) -> KeyKind {
         match self.mode {
-            Mode::Mtt if self.length64 => KeyKind::Null,
+            // With umr_en it is a region whose end a work request left open (kernel `umr.c:mlx5r_umr_final_update_xlt`).
+            Mode::Mtt if self.length64 && !self.umr_en => KeyKind::Null,
             Mode::Klm if self.free && self.umr_en && self.rights == Rights::LOCAL_READ => KeyKind::Window,
             Mode::Memic => KeyKind::Memic,
             Mode::SwIcm => KeyKind::SwIcm,
@@ -425,20 +426,23 @@ mod tests {
 
     #[test]
     fn a_key_is_of_the_first_kind_that_applies() {
-        let kind = |mode: u32, free, length64, lw| {
+        let with = |mode: u32, free, length64, lw, umr_en| {
             context(|m| {
                 m.set_access_mode_4_2(mode >> 2);
                 m.set_access_mode_1_0(mode & 3);
                 m.set_free(free);
-                m.set_umr_en(1);
+                m.set_umr_en(umr_en);
                 m.set_length64(length64);
                 m.set_lw(lw);
             })
             .kind()
         };
+        let kind = |mode, free, length64, lw| with(mode, free, length64, lw, 1);
         let cases = [
-            (kind(1, 0, 1, 1), KeyKind::Null),
-            (kind(1, 1, 1, 1), KeyKind::Null),
+            (with(1, 0, 1, 1, 0), KeyKind::Null),
+            (with(1, 1, 1, 1, 0), KeyKind::Null),
+            (kind(1, 0, 1, 1), KeyKind::Mtt),
+            (kind(1, 1, 1, 1), KeyKind::Free),
             (kind(2, 1, 0, 0), KeyKind::Window),
             (kind(2, 1, 0, 1), KeyKind::Free),
             (kind(2, 0, 0, 0), KeyKind::Indirect),

@@ -66,7 +66,7 @@ static SITES: &[Site] = &[
         path: "null key of implicit on-demand paging (IB/odp.c:alloc_implicit_mr_null_mkey)",
         user: false,
         modes: &[Mode::Mtt],
-        matches: |c| c.length64,
+        matches: |c| c.length64 && !c.umr_en,
     },
     Site {
         path: "user region without IBV_ACCESS_RELAXED_ORDERING (IB/mr.c:reg_create)",

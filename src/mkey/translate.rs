@@ -10,6 +10,9 @@
 //! Rights of a child key are those of local use: a peer's rights are a matter of the key that it names. Bounds are
 //! checked by subtraction. A request of no bytes passes without looking at its key, as IBTA has it for R_Keys.
 //!
+//! Where there is on-demand paging, a page that is absent or lacks a right may come yet ([`KeyError::is_fault`]), and so
+//! may what a list leads to by way of the null key; [`Walk::missing`] says where a walk met it.
+//!
 //! Limits: pieces can be as short as one byte, so a caller bounds how many it takes at a time.
 
 use super::MemoryKey;
@@ -20,6 +23,7 @@ use crate::config::{MkeyConfig, Strict};
 use crate::device::capabilities::Capabilities;
 use crate::device::devx::Umem;
 use crate::device::objects::{Object, Objects};
+use crate::device::rdma::paging::Scheme;
 use crate::dma::{Iova, KeyOrder};
 
 /// What is done with the memory.
@@ -112,15 +116,38 @@ pub enum KeyError {
     /// Beyond the key.
     #[error("the address is beyond the key")]
     Bounds,
-    /// The translation is not there.
-    #[error("the page is not present")]
+    /// The translation is not there, and never was.
+    #[error("the translation is not present")]
     NotPresent,
+    /// The page is not there, and may come.
+    #[error("the page is not present")]
+    Absent,
     /// The page does not allow the access.
     #[error("the page does not allow the access")]
     PageRights,
     /// More levels of keys than the capabilities allow.
     #[error("indirect keys are nested too deeply")]
     TooDeep,
+}
+
+impl KeyError {
+    /// Whether on-demand paging can do something about it.
+    pub fn is_fault(self) -> bool {
+        matches!(self, KeyError::Absent | KeyError::PageRights)
+    }
+}
+
+/// Where a walk met a page that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The whole key that has the page.
+    pub key: u32,
+    /// The address in it.
+    pub va: u64,
+    /// Bytes that are wanted of that key from there on.
+    pub len: u64,
+    /// Bytes before those.
+    pub before: u64,
 }
 
 /// Where a piece of a request lies.
@@ -156,6 +183,9 @@ const MAX_LEVELS: usize = MAX_INDIRECTION as usize + 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeySpace {
     null: bool,
+    /// A list that leads to the null key has no page there yet: that is how the driver marks the holes of implicit regions
+    /// in the transport scheme (kernel `mlx5_ib odp.c:populate_ksm`).
+    null_faults: bool,
     dump_fill: bool,
     max_indirection: u32,
     reserved_order: KeyOrder,
@@ -168,6 +198,7 @@ impl KeySpace {
         let relaxed_write = config.strict != Strict::Off;
         KeySpace {
             null: Reserved::Null.exists(caps),
+            null_faults: Scheme::of(caps) == Some(Scheme::Transport),
             dump_fill: Reserved::DumpFill.exists(caps),
             max_indirection: caps.general("max_indirection") as u32,
             reserved_order: KeyOrder { relaxed_write, ..KeyOrder::default() },
@@ -272,6 +303,7 @@ fn target<'a>(
     // Reserved keys are for local use: to a peer they are no keys, but a key of the function may lead to the null key.
     let is_local = |access| matches!(access, Access::LocalRead | Access::LocalWrite);
     match Reserved::find(key) {
+        Some(Reserved::Null) if space.null && space.null_faults && key != request.key => return Err(KeyError::Absent),
         Some(Reserved::Null) if space.null && is_local(access) => return Ok(Target::Nowhere),
         Some(Reserved::DumpFill) if space.dump_fill && is_local(access) => return Ok(Target::Nowhere),
         Some(Reserved::Lkey) if request.reserved_lkey && is_local(request.access) => {
@@ -308,13 +340,15 @@ fn step(objects: &Objects, space: &KeySpace, access: Access, frame: &Frame<'_>) 
     let shift = context.log_page_size;
     match &key.list {
         Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
+        Translations::None if context.mode == Mode::Mtt => Err(unwritten(context, index(context, va)?)),
         Translations::None => Err(KeyError::NotPresent),
         Translations::Mtt(pages) => {
-            let run = pages.run(index(context, va)?);
-            let (page, rest) = run.split_first().ok_or(KeyError::NotPresent)?;
+            let index = index(context, va)?;
+            let run = pages.run(index);
+            let Some((page, rest)) = run.split_first() else { return Err(unwritten(context, index)) };
             let needed = access.page_rights();
             match page & (MTT_READ | MTT_WRITE) {
-                0 => return Err(KeyError::NotPresent),
+                0 => return Err(KeyError::Absent),
                 have if have & needed != needed => return Err(KeyError::PageRights),
                 _ => {}
             }
@@ -406,6 +440,16 @@ impl<'a> Walk<'a> {
     }
 }
 
+impl Walk<'_> {
+    /// Where it met a page that is not there, if that was in a key of its own. Bytes before it are counted by the caller.
+    pub fn missing(&self) -> Option<Missing> {
+        let frame = self.frames.get(self.depth.checked_sub(1)?)?.as_ref()?;
+        let Target::Key(key, number) = frame.target else { return None };
+        let key = number << 8 | u32::from(key.context.variant);
+        Some(Missing { key, va: frame.va, len: frame.left, before: 0 })
+    }
+}
+
 enum Step {
     Piece(Piece),
     Down { key: u32, va: u64, len: u64 },
@@ -463,6 +507,12 @@ fn index(context: &KeyContext, va: u64) -> Result<usize, KeyError> {
     let shift = context.log_page_size;
     let index = (va >> shift).checked_sub(context.start_addr >> shift).ok_or(KeyError::Bounds)?;
     usize::try_from(index).map_err(|_| KeyError::NotPresent)
+}
+
+/// A page that was never written is not there, as far as the key has room for it.
+#[cold]
+fn unwritten(context: &KeyContext, index: usize) -> KeyError {
+    if (index as u64) < context.room() { KeyError::Absent } else { KeyError::NotPresent }
 }
 
 /// Where `va` stands in its page, and how many bytes the page has from there on.

@@ -233,14 +233,18 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
         out.line(
             "rdma",
             &format!(
-                "{} requests, {} packets, {} bytes; {} failed, {} refused by the peer, {} not ready, {} sent again",
+                "{} requests, {} packets, {} bytes; {} failed, {} refused by the peer, {} not ready, {} sent again{}",
                 rdma.requests,
                 rdma.packets,
                 rdma.bytes,
                 rdma.failed,
                 rdma.refused,
                 rdma.receiver_not_ready,
-                rdma.retries
+                rdma.retries,
+                match rdma.page_faults {
+                    0 => String::new(),
+                    faults => format!(", {faults} page faults"),
+                }
             ),
         );
     }

@@ -265,6 +265,9 @@ pub struct Rdma {
     pub timeouts: u64,
     /// Requests that the peer refused for good.
     pub refused: u64,
+    /// Page faults of on-demand paging.
+    #[serde(default)]
+    pub page_faults: u64,
 }
 
 /// What overtook what.

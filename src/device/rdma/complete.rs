@@ -46,7 +46,7 @@ pub fn vendor(error: MemoryError) -> u8 {
             KeyError::WrongQp => 0x55,
             KeyError::Rights => 0x56,
             KeyError::Bounds => 0x57,
-            KeyError::NotPresent => 0x58,
+            KeyError::NotPresent | KeyError::Absent => 0x58,
             KeyError::PageRights => 0x59,
             KeyError::TooDeep => 0x5a,
         },
@@ -431,8 +431,10 @@ impl Hca {
         let Some(qp) = self.objects.qps.get_mut(qpn).map(|entry| &mut entry.object) else { return };
         let requester = &mut qp.flow.requester;
         requester.rnr_until = None;
+        requester.stall = None;
         requester.cursor = 0;
         requester.offset = 0;
+        qp.flow.responder.stall = None;
         qp.flow.responder.jobs.clear();
         qp.flow.responder.message = None;
         qp.flow.looked = 0;

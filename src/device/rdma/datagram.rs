@@ -171,7 +171,8 @@ impl Portion<'_> {
         let receives = matches!(qp.state(), State::Rtr | State::Rts | State::SqErr | State::Sqd);
         let settings = qp.flow.settings;
         let datagrams = matches!(qp.service(), Service::Ud | Service::Qp1);
-        if qp.flow.dead || !receives || !datagrams || packet.len > settings.mtu {
+        let stalled = qp.flow.responder.stall.is_some();
+        if qp.flow.dead || !receives || !datagrams || stalled || packet.len > settings.mtu {
             return;
         }
         if settings.q_key != packet.head.q_key {
@@ -187,14 +188,16 @@ impl Portion<'_> {
         }
         let area = Payload::Short { bytes: header_area(&packet.head, packet.len) };
         let front = Packet { head: packet.head, len: GRH, payload: area };
-        let put = self.put_part(qpn, &front, 0).and_then(|()| self.put_part(qpn, packet, GRH));
+        let header = self.put_part(qpn, &front, 0).map_err(|error| (error, 0, GRH));
+        let put = header.and_then(|()| self.put_part(qpn, packet, GRH).map_err(|error| (error, GRH, packet.len)));
         match put {
             Ok(()) => {
                 self.post_receive(qpn, &packet.head, GRH + packet.len);
             }
             // The payload is gone; the entry serves the next one.
-            Err(MoveError::Source(_)) => {}
-            Err(MoveError::Target(error)) => {
+            Err((MoveError::Source(_), ..)) => {}
+            Err((MoveError::Target(error), offset, len)) if self.receive_fault(qpn, offset, len, error) => {}
+            Err((MoveError::Target(error), ..)) => {
                 let syndrome = match error {
                     MemoryError::Short => CqeSyndrome::LOCAL_LENGTH_ERR,
                     _ => CqeSyndrome::LOCAL_PROT_ERR,

@@ -11,7 +11,9 @@ use crate::device::objects::Objects;
 use crate::device::qp::QueuePair;
 use crate::dma::bus::{BusError, CopyError};
 use crate::dma::{Bus, Fence, Load, Store, StoreClass, Stream, Wait};
-use crate::mkey::translate::{Access, KeyError, KeySpace, Piece, Place, Request, Walk, allowed, direct, resolve};
+use crate::mkey::translate::{
+    Access, KeyError, KeySpace, Missing, Piece, Place, Request, Walk, allowed, direct, resolve,
+};
 use crate::prm::wqe::DataSeg;
 
 /// Why memory cannot be read or written.
@@ -150,6 +152,35 @@ impl<'a> Reach<'a> {
             }
             self.walk = Some(resolve(objects, space, &request)?);
         }
+    }
+
+    /// Where it meets a page that is not there.
+    pub fn missing(mut self) -> Option<Missing> {
+        let mut before = 0;
+        while self.left > 0 {
+            let (key, va, len) = match self.to.take() {
+                Some((key, va)) => (key, va, self.left),
+                None => match self.segment().ok()? {
+                    Segment::Inline { len, .. } => {
+                        before += u64::from(len);
+                        continue;
+                    }
+                    Segment::Memory { key, va, len } => (key, va, len),
+                    Segment::Passed => continue,
+                },
+            };
+            let Keys { objects, space } = self.keys;
+            let mut walk = resolve(objects, space, &self.who.request(key, va, len, self.access)).ok()?;
+            for piece in walk.by_ref() {
+                match piece {
+                    Ok(piece) => before += piece.len,
+                    Err(error) if error.is_fault() => return Some(Missing { before, ..walk.missing()? }),
+                    Err(_) => return None,
+                }
+            }
+            self.left -= len.min(self.left);
+        }
+        None
     }
 
     /// Enters the next segment; inline data is a part of its own.

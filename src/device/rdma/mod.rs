@@ -2,7 +2,7 @@
 //!
 //! A doorbell, a packet or a timer gives a queue pair a turn. In its turn it sends answers first ([`responder`]), then
 //! requests ([`requester`]), one packet at a time, until it has nothing to send or has spent its share; queue pairs
-//! take turns in the order in which they asked. A packet to the function itself is received at once, within the
+//! take turns in the order in which they asked. A side whose memory is not there waits for it ([`paging`]). A packet to the function itself is received at once, within the
 //! sender's turn; any other leaves through the port. Queue pairs in error flush what is posted ([`complete`]).
 //!
 //! Every packet takes the same way whether it stays or leaves, so that faults of the wire ([`fault`]) hit both.
@@ -14,6 +14,7 @@ pub mod fault;
 pub mod frame;
 pub mod memory;
 pub mod packet;
+pub mod paging;
 pub mod receive;
 pub mod requester;
 pub mod responder;

@@ -10,7 +10,8 @@ use super::complete::vendor;
 use super::entry::{EntryError, Ring, SendEntry, Unreadable};
 use super::memory::{Keys, MemoryError, Reach, payload, payload_piece};
 use super::packet::{Head, Operation, Packet, Part, Payload, Remote, Transport, psn_add, psn_diff};
-use super::state::{Failure, Started, transport};
+use super::paging::UNRESOLVED;
+use super::state::{Failure, Stall, Started, transport};
 use super::umr::Poster;
 use super::{PART_COST, Portion, TRAIN_PARTS, most_parts};
 use crate::device::qp::{QueuePair, Service, State, WQEBB};
@@ -64,6 +65,9 @@ impl Portion<'_> {
         if qp.flow.dead || qp.state() != State::Rts || requester.rnr_until.is_some() {
             return Step::Idle;
         }
+        if let Some(stall) = requester.stall {
+            return self.stalled(qpn, stall);
+        }
         if requester.cursor >= requester.started.len() {
             if let Some(until) = requester.flush_until {
                 return self.flush_rest(qpn, until);
@@ -75,6 +79,19 @@ impl Portion<'_> {
             }
         }
         self.send_packet(qpn)
+    }
+
+    /// Nothing is sent while a page is waited for. If it does not come, the entry that needs it fails.
+    #[cold]
+    fn stalled(&mut self, qpn: u32, stall: Stall) -> Step {
+        if !stall.failed {
+            return Step::Idle;
+        }
+        if let Some(qp) = self.qp(qpn) {
+            qp.flow.requester.stall = None;
+        }
+        self.fail_started(qpn, stall.first, protection(UNRESOLVED));
+        Step::Done
     }
 
     /// Reads the entry at the queue's index. `None` if there is none, or after a catastrophe.
@@ -373,7 +390,10 @@ impl Portion<'_> {
                 return Step::Done;
             }
             Err(error) => {
-                self.fail_started(qpn, started.first, protection(error));
+                self.spent += ENTRY_COST;
+                if !self.gather_fault(qpn, &started, offset, count, error) {
+                    self.fail_started(qpn, started.first, protection(error));
+                }
                 return Step::Done;
             }
         };

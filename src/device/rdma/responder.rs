@@ -37,6 +37,8 @@ pub enum Refusal {
     Operation(MemoryError),
     /// The payload is gone: the packet is as good as lost.
     Lost,
+    /// A page is not there yet.
+    Faulted,
     /// The receiver cannot be told of the message.
     Unreported,
     /// The ring cannot be read.
@@ -101,6 +103,10 @@ impl Portion<'_> {
         if responder.refusing || responder.jobs.len() >= MAX_JOBS {
             return;
         }
+        if responder.stall.is_some_and(|stall| stall.request) {
+            responder.nak_sent = true;
+            return self.answer(qpn, head.psn, aeth::RNR | settings.min_rnr);
+        }
         responder.nak_sent = false;
         if stranger {
             return self.refuse_in_turn(qpn, head.psn, Refusal::Invalid);
@@ -108,7 +114,7 @@ impl Portion<'_> {
         match self.execute(qpn, &settings, packet) {
             Ok(()) => {}
             Err(Refusal::Lost) => {}
-            Err(Refusal::NotReady) => {
+            Err(Refusal::NotReady | Refusal::Faulted) => {
                 // What comes behind it comes again.
                 if let Some(qp) = self.qp(qpn) {
                     qp.flow.responder.nak_sent = true;
@@ -206,7 +212,7 @@ impl Portion<'_> {
             self.take(qpn, head.srqn)?;
         }
         let placed = if !send {
-            let Remote { va, key, len } = incoming.remote;
+            let Remote { len, .. } = incoming.remote;
             if message.is_none() {
                 if !settings.remote_write {
                     return Err(Refusal::Invalid);
@@ -221,8 +227,7 @@ impl Portion<'_> {
             if end > u64::from(len) || (operation.ends() && end != u64::from(len)) {
                 return Err(Refusal::Invalid);
             }
-            let at = va.wrapping_add(incoming.offset.into());
-            self.put_key(qpn, settings, packet, key, at)?
+            self.put_key(qpn, settings, packet, (incoming.remote, incoming.offset))?
         } else {
             self.put_receive(qpn, settings, packet, incoming.offset)?
         };
@@ -268,11 +273,18 @@ impl Portion<'_> {
         allowed.map_err(|error| Refusal::Access(error.into()))
     }
 
-    /// Puts a packet behind a key; answers how many bytes of it are received.
-    fn put_key(&mut self, qpn: u32, settings: &Settings, packet: &Packet, key: u32, va: u64) -> Result<u32, Refusal> {
+    /// Puts a packet of a WRITE to `remote`, behind its first `offset` bytes; answers how many bytes of it are received.
+    fn put_key(
+        &mut self,
+        qpn: u32,
+        settings: &Settings,
+        packet: &Packet,
+        (remote, offset): (Remote, u32),
+    ) -> Result<u32, Refusal> {
         if packet.len == 0 {
             return Ok(0);
         }
+        let (key, va) = (remote.key, remote.va.wrapping_add(offset.into()));
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let (who, access) = (settings.who(qpn), Access::RemoteWrite);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
@@ -283,11 +295,14 @@ impl Portion<'_> {
                 memory.put(packet, &mut target, StoreClass::Payload, settings.mtu)
             }
         };
-        let put = put.map_err(|error| match error {
-            MoveError::Source(_) => Refusal::Lost,
-            MoveError::Target(error) => Refusal::Access(error),
-        });
-        let put = put?;
+        let put = match put {
+            Ok(put) => put,
+            Err(MoveError::Source(_)) => return Err(Refusal::Lost),
+            Err(MoveError::Target(error)) => {
+                let faulted = self.write_fault(qpn, settings, (remote, offset), packet.len, error);
+                return Err(if faulted { Refusal::Faulted } else { Refusal::Access(error) });
+            }
+        };
         self.spent += put.parts * PART_COST;
         Ok(put.len)
     }
@@ -305,12 +320,15 @@ impl Portion<'_> {
         let mut target =
             Reach::list(keys, entry.who(qpn), Access::LocalWrite, bytes, at, offset.into(), packet.len.into());
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, StoreClass::Payload, settings.mtu).map_err(|error| match error {
-            MoveError::Source(_) => Refusal::Lost,
-            MoveError::Target(MemoryError::Short) => Refusal::TooLong,
-            MoveError::Target(error) => Refusal::Operation(error),
-        });
-        let put = put?;
+        let put = match memory.put(packet, &mut target, StoreClass::Payload, settings.mtu) {
+            Ok(put) => put,
+            Err(MoveError::Source(_)) => return Err(Refusal::Lost),
+            Err(MoveError::Target(MemoryError::Short)) => return Err(Refusal::TooLong),
+            Err(MoveError::Target(error)) => {
+                let faulted = self.receive_fault(qpn, offset, packet.len, error);
+                return Err(if faulted { Refusal::Faulted } else { Refusal::Operation(error) });
+            }
+        };
         self.spent += put.parts * PART_COST;
         Ok(put.len)
     }
@@ -383,7 +401,7 @@ impl Portion<'_> {
             Refusal::Operation(error) => (aeth::OPERATION, CqeSyndrome::LOCAL_PROT_ERR, vendor(error)),
             Refusal::TooLong => (aeth::INVALID_REQUEST, CqeSyndrome::LOCAL_LENGTH_ERR, vendor(MemoryError::Short)),
             Refusal::Broken | Refusal::Unreported => (aeth::OPERATION, CqeSyndrome::LOCAL_QP_OP_ERR, 0x84),
-            Refusal::Invalid | Refusal::NotReady | Refusal::Lost => {
+            Refusal::Invalid | Refusal::NotReady | Refusal::Lost | Refusal::Faulted => {
                 (aeth::INVALID_REQUEST, CqeSyndrome::REMOTE_INVAL_REQ_ERR, 0x85)
             }
         };

@@ -262,6 +262,28 @@ pub struct Requester {
     pub acknowledged: Option<Horizon>,
     /// The same at the last entry with strong ordering; what was sent since waits for it.
     pub fenced: Option<Horizon>,
+    /// It waits for a page.
+    pub stall: Option<Stall>,
+}
+
+/// A requester that waits for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// First sequence number of the entry that needs the page.
+    pub first: u32,
+    /// Responses were dropped meanwhile: everything is asked for again.
+    pub resend: bool,
+    /// The page does not come.
+    pub failed: bool,
+}
+
+/// A responder that waits for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponderStall {
+    /// The request that comes next needs the page; else the answer that goes out next does.
+    pub request: bool,
+    /// What becomes of it if the page does not come.
+    pub refusal: Refusal,
 }
 
 impl Requester {
@@ -415,6 +437,8 @@ pub struct Responder {
     pub established: bool,
     /// What the requests that come now wait for.
     pub after: Option<Horizon>,
+    /// It waits for a page.
+    pub stall: Option<ResponderStall>,
 }
 
 /// Everything that a queue pair knows while it runs.
@@ -436,6 +460,8 @@ pub struct Flow {
     pub last_entry_due: bool,
     /// How often its receive ring was looked at in error.
     pub looked: u32,
+    /// Tokens of the page faults that the driver has not answered, of the requester and of the responder; 0 for none.
+    pub faults: [u32; 2],
 }
 
 impl Flow {

@@ -108,7 +108,7 @@ fn pages_that_follow_each_other_are_one_piece_up_to_the_first_that_does_not() {
     let write = |va, len| Request { access: Access::LocalWrite, ..request(key, va, len) };
     assert_eq!(world.ask(&write(0x800, 0x1800)), Ok(vec![memory(0x9800, 0x1800)]));
     assert_eq!(world.ask(&write(0x800, 0x1801)), Err(KeyError::PageRights));
-    assert_eq!(world.ask(&request(key, 0x4000, 0x1001)), Err(KeyError::NotPresent));
+    assert_eq!(world.ask(&request(key, 0x4000, 0x1001)), Err(KeyError::Absent));
     let mut walk = resolve(&world.objects, &world.space, &write(0, 0x3000)).unwrap().map(anywhere);
     assert_eq!([walk.next(), walk.next()], [Some(Ok(memory(0x9000, 0x2000))), Some(Err(KeyError::PageRights))]);
     let top = world.key(MTT, 0, 2 << 12, 12, Translations::Mtt(vec![!0xfff | 3, 3].into()));
@@ -171,11 +171,11 @@ fn page_rights_count_for_what_is_done_to_the_page() {
     let ask = |va, access| world.ask(&Request { access, ..request(key, va, 8) }).err();
     use Access::{LocalRead, LocalWrite, RemoteAtomic, RemoteRead, RemoteWrite};
     for (access, errors) in [
-        (LocalRead, [None, Some(KeyError::PageRights), Some(KeyError::NotPresent), None]),
-        (RemoteRead, [None, Some(KeyError::PageRights), Some(KeyError::NotPresent), None]),
-        (LocalWrite, [Some(KeyError::PageRights), None, Some(KeyError::NotPresent), None]),
-        (RemoteWrite, [Some(KeyError::PageRights), None, Some(KeyError::NotPresent), None]),
-        (RemoteAtomic, [Some(KeyError::PageRights), Some(KeyError::PageRights), Some(KeyError::NotPresent), None]),
+        (LocalRead, [None, Some(KeyError::PageRights), Some(KeyError::Absent), None]),
+        (RemoteRead, [None, Some(KeyError::PageRights), Some(KeyError::Absent), None]),
+        (LocalWrite, [Some(KeyError::PageRights), None, Some(KeyError::Absent), None]),
+        (RemoteWrite, [Some(KeyError::PageRights), None, Some(KeyError::Absent), None]),
+        (RemoteAtomic, [Some(KeyError::PageRights), Some(KeyError::PageRights), Some(KeyError::Absent), None]),
     ] {
         for (page, error) in errors.into_iter().enumerate() {
             assert_eq!(ask(page as u64 * 0x1000, access), error, "{access:?} page {page}");
@@ -189,7 +189,7 @@ fn an_error_in_the_middle_comes_after_the_pieces_before_it() {
     let key = world.key(MTT, 0, 0x3000, 12, Translations::Mtt(vec![0x1000 | 3, 0, 0x3000 | 3].into()));
     let walk = resolve(&world.objects, &world.space, &request(key, 0x800, 0x2000)).expect("inside the key");
     let all: Vec<_> = walk.map(anywhere).collect();
-    assert_eq!(all, [Ok(memory(0x1800, 0x800)), Err(KeyError::NotPresent)]);
+    assert_eq!(all, [Ok(memory(0x1800, 0x800)), Err(KeyError::Absent)]);
 }
 
 #[test]
@@ -347,7 +347,8 @@ fn byte(world: &World, key: u32, va: u64, depth: u32) -> Result<u64, KeyError> {
         Translations::Mtt(pages) => match pages.get(slot) {
             Some(page) if page & 1 != 0 => Ok((page & !0xfff) / size as u64 * size as u64 + within),
             Some(page) if page & 2 != 0 => Err(KeyError::PageRights),
-            _ => Err(KeyError::NotPresent),
+            Some(_) => Err(KeyError::Absent),
+            None => Err(KeyError::NotPresent),
         },
         Translations::Ksm(list) => {
             let ksm = list.get(slot).ok_or(KeyError::NotPresent)?;

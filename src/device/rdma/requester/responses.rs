@@ -21,6 +21,10 @@ impl Portion<'_> {
         if qp.flow.dead || qp.state() != State::Rts || !transport(qp.service()).is_some_and(Transport::reliable) {
             return;
         }
+        if requester.stall.is_some_and(|stall| stall.resend) {
+            // It comes again: one before it was dropped.
+            return;
+        }
         // Responses to what is complete, or was never sent, are ghosts.
         if psn_diff(packet.head.psn, requester.unacked) < 0 || psn_diff(packet.head.psn, requester.sent) >= 0 {
             return;
@@ -189,6 +193,10 @@ impl Portion<'_> {
             }
             State::Rts => {
                 let requester = &mut qp.flow.requester;
+                if requester.stall.is_some() {
+                    // Waiting for a page of its own is no silence of the peer.
+                    requester.progress_at = now;
+                }
                 if let Some(until) = requester.rnr_until {
                     if until > now {
                         self.set_timer(qpn, Some(until));
@@ -251,7 +259,8 @@ impl Portion<'_> {
             return self.implied_nak(qpn);
         }
         let put = match self.put_response(qpn, &read, packet, StoreClass::Payload) {
-            Ok(put) => put,
+            Ok(Some(put)) => put,
+            Ok(None) => return,
             Err(failure) => return self.fail_started(qpn, read.first, failure),
         };
         let mut next = packet.head.next_psn();
@@ -286,8 +295,10 @@ impl Portion<'_> {
         if !self.acknowledge(qpn, atomic.first) {
             return self.implied_nak(qpn);
         }
-        if let Err(failure) = self.put_response(qpn, &atomic, &value, StoreClass::AtomicResult) {
-            return self.fail_started(qpn, atomic.first, failure);
+        match self.put_response(qpn, &atomic, &value, StoreClass::AtomicResult) {
+            Ok(Some(_)) => {}
+            Ok(None) => return,
+            Err(failure) => return self.fail_started(qpn, atomic.first, failure),
         }
         self.responded(qpn, atomic.first, 8);
         self.acknowledge(qpn, psn_add(packet.head.psn, 1));
@@ -324,14 +335,15 @@ impl Portion<'_> {
         Ok(())
     }
 
-    /// Puts what a response brings; answers how many bytes of it are received.
+    /// Puts what a response brings; answers how many bytes of it are received, or `None` if it comes again because a page
+    /// is waited for.
     fn put_response(
         &mut self,
         qpn: u32,
         started: &Started,
         packet: &Packet,
         class: StoreClass,
-    ) -> Result<u32, Failure> {
+    ) -> Result<Option<u32>, Failure> {
         self.load_reading(qpn, started)?;
         let gone = protection(MemoryError::Gone);
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
@@ -342,11 +354,12 @@ impl Portion<'_> {
         let len = u64::from(packet.len);
         let mut target = Reach::list(keys, who, Access::LocalWrite, bytes, at, started.received.into(), len);
         let mut memory = Memory { keys, device: &mut self.hca.memic, bus: self.bus };
-        let put = memory.put(packet, &mut target, class, mtu).map_err(|error| match error {
-            MoveError::Source(error) | MoveError::Target(error) => protection(error),
-        });
-        let put = put?;
+        let put = match memory.put(packet, &mut target, class, mtu) {
+            Ok(put) => put,
+            Err(MoveError::Target(error)) if self.scatter_fault(qpn, started, packet.len, error) => return Ok(None),
+            Err(MoveError::Source(error) | MoveError::Target(error)) => return Err(protection(error)),
+        };
         self.spent += put.len as usize + put.parts * PART_COST;
-        Ok(put.len)
+        Ok(Some(put.len))
     }
 }

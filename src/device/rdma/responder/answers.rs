@@ -143,7 +143,11 @@ impl Portion<'_> {
             return Step::Idle;
         }
         let settings = qp.flow.settings;
-        let Some(job) = qp.flow.responder.jobs.front().copied() else { return Step::Idle };
+        let responder = &qp.flow.responder;
+        let Some(job) = responder.jobs.front().copied() else { return Step::Idle };
+        if responder.stall.is_some_and(|stall| !stall.request) {
+            return Step::Idle;
+        }
         self.spent += PACKET_COST / 2;
         match job {
             Job::Ack { psn, aeth } => {
@@ -205,6 +209,7 @@ impl Portion<'_> {
                 }
                 return;
             }
+            Err(error) if self.answer_fault(qpn, settings, false, (remote, offset, count), error) => return,
             Err(error) => {
                 let job = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front().copied());
                 self.drop_job(qpn);
@@ -240,16 +245,20 @@ impl Portion<'_> {
     }
 
     fn answer_atomic(&mut self, qpn: u32, settings: &Settings, psn: u32, msn: u32) {
-        self.drop_job(qpn);
         let Some(qp) = self.qp(qpn) else { return };
         let found = qp.flow.responder.resources.iter().rev().find(|resource| resource.first == psn).copied();
-        let Some(resource) = found else { return };
-        let original = match resource.original {
-            Some(original) => original,
-            None => match self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource) {
-                Ok(original) => original,
-                Err(refusal) => return self.refuse(qpn, psn, refusal),
-            },
+        let Some(resource) = found else { return self.drop_job(qpn) };
+        let done = match resource.original {
+            Some(original) => Ok(original),
+            None => self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource),
+        };
+        if done == Err(Refusal::Faulted) {
+            return;
+        }
+        self.drop_job(qpn);
+        let original = match done {
+            Ok(original) => original,
+            Err(refusal) => return self.refuse(qpn, psn, refusal),
         };
         if let Some(qp) = self.qp(qpn) {
             let saved = qp.flow.responder.resources.iter_mut().rev().find(|resource| resource.first == psn);
@@ -265,8 +274,13 @@ impl Portion<'_> {
         let Remote { va, key, len } = resource.remote;
         let keys = Keys { objects: &self.hca.objects, space: &self.hca.key_space };
         let mut reach = Reach::key(keys, settings.who(qpn), Access::RemoteAtomic, key, va, len.into());
-        let Some(Part::Piece(piece)) = reach.advance().map_err(Refusal::Access)? else {
-            return Err(Refusal::Access(MemoryError::Gone));
+        let piece = match reach.advance() {
+            Ok(Some(Part::Piece(piece))) => piece,
+            Ok(_) => return Err(Refusal::Access(MemoryError::Gone)),
+            Err(error) => {
+                let faulted = self.answer_fault(qpn, settings, true, (resource.remote, 0, len), error);
+                return Err(if faulted { Refusal::Faulted } else { Refusal::Access(error) });
+            }
         };
         if piece.len != 8 {
             // Eight bytes in two places cannot change as one.

@@ -357,7 +357,7 @@ fn a_long_list_comes_in_chunks_and_its_parts_are_changed_while_the_key_is_used()
     assert_eq!(bench.post(&registrar, key, &zap), Ok(()));
     for page in 39_999..40_009u64 {
         let there = !(40_000..40_008).contains(&page);
-        let expected = if there { Ok(vec![(address(page), 8)]) } else { Err(KeyError::NotPresent) };
+        let expected = if there { Ok(vec![(address(page), 8)]) } else { Err(KeyError::Absent) };
         assert_eq!(bench.places(key, pd, LocalRead, page << 12, 8), expected, "{page}");
     }
     let back = bench.pointer(MUST_BE_USABLE | OFFSET, 20_000, &words(&[0x9001]), MkeyMask::empty(), |_| {});

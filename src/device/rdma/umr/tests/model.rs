@@ -88,9 +88,10 @@ fn byte(
     let child = |key, va| byte(keys, indices, dma, key, va, access, depth - 1);
     match flat.mode {
         MTT => {
-            let entry = flat.table.get(slot / 2).map_or(0, |o| number(&o[slot % 2 * 8..][..8]));
+            let octword = flat.table.get(slot / 2).ok_or(KeyError::NotPresent)?;
+            let entry = number(&octword[slot % 2 * 8..][..8]);
             match (entry & 3, write) {
-                (0, _) => Err(KeyError::NotPresent),
+                (0, _) => Err(KeyError::Absent),
                 (1, true) | (2, false) => Err(KeyError::PageRights),
                 _ => Ok((entry & !0xfff) / size * size + va % size),
             }
