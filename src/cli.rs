@@ -14,6 +14,7 @@ use crate::config::{self, ConfigError, FaultRule, Sources};
 use crate::dma::order::log::Log;
 use crate::dma::order::overtakes::{Overtake, parse_lines};
 use crate::dma::order::rules::Omit;
+use crate::dma::order::settings::MAX_SEEDS;
 use crate::dma::order::{Illegal, Policy};
 use crate::profile::Profile;
 use crate::trace;
@@ -154,9 +155,10 @@ pub struct OrderArgs {
     /// [default: in-order]
     #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
     pub order: Option<Policy>,
-    /// Seed that all decisions about order are derived from; the same seed decides the same way
-    #[arg(long, value_name = "N", value_parser = parse_seed)]
-    pub seed: Option<u64>,
+    /// Seed that all decisions about order are derived from; the same seed decides the same way. With FIRST..LAST each start of
+    /// the driver has the next one, and `cx10 run` runs its command with each
+    #[arg(long, value_name = "N|FIRST..LAST", value_parser = parse_seeds)]
+    pub seed: Option<Seeds>,
     /// Check every access against a second implementation of the contract; a run with a forbidden one ends with code 3
     #[arg(long)]
     pub check: bool,
@@ -198,9 +200,27 @@ fn parse_illegal(text: &str) -> Result<Illegal, String> {
     Illegal::parse(text).map_err(|error| error.to_string())
 }
 
-fn parse_seed(text: &str) -> Result<u64, String> {
-    let value = config::keys::parse_int(text).and_then(|value| u64::try_from(value).ok());
-    value.ok_or_else(|| format!("`{text}` is not a number from 0 to {:#x}", i64::MAX))
+/// `--seed`: one seed, or a range with both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+fn parse_seeds(text: &str) -> Result<Seeds, String> {
+    let seed = |text: &str| {
+        let value = config::keys::parse_int(text).and_then(|value| u64::try_from(value).ok());
+        value.ok_or_else(|| format!("`{text}` is not a number from 0 to {:#x}", i64::MAX))
+    };
+    let Some((first, last)) = text.split_once("..") else { return Ok(Seeds { first: seed(text)?, count: 1 }) };
+    let (first, last) = (seed(first)?, seed(last)?);
+    match last.checked_sub(first) {
+        None => Err(format!("the range ends before it begins; did you mean {last}..{first}?")),
+        Some(more) if more >= MAX_SEEDS => Err(format!("{} seeds are more than {MAX_SEEDS}", more.saturating_add(1))),
+        Some(more) => Ok(Seeds { first, count: more + 1 }),
+    }
 }
 
 /// Why an order cannot be repeated.
@@ -219,6 +239,11 @@ fn same_file(a: &Path, b: &Path) -> bool {
 impl OrderArgs {
     /// The order to repeat on a device, if there is one.
     pub fn recorded(&self, profile: &Profile) -> Result<Option<Recorded>, ReplayError> {
+        if let Some(path) = self.order_log.as_ref().or(self.replay.as_ref()).filter(|_| profile.order.seeds > 1) {
+            let reason =
+                "a log has the order of one seed, not of a range; run again with the seed that you want to look at";
+            return Err(ReplayError { path: path.clone(), reason: reason.to_owned() });
+        }
         let Some(path) = &self.replay else { return Ok(None) };
         let failed = |reason: String| ReplayError { path: path.clone(), reason };
         let mut log = Log::open(path).map_err(|error| failed(error.to_string()))?;
@@ -265,9 +290,10 @@ impl OrderArgs {
     /// What the options stand for among the settings.
     fn sets(&self) -> impl Iterator<Item = String> {
         let policy = self.order.map(|policy| format!("order.policy={policy}"));
-        let seed = self.seed.map(|seed| format!("order.seed={seed}"));
+        let seed = self.seed.map(|seeds| format!("order.seed={}", seeds.first));
+        let seeds = self.seed.map(|seeds| format!("order.seeds={}", seeds.count));
         let check = self.check.then(|| "order.check=true".to_owned());
-        [policy, seed, check].into_iter().flatten()
+        [policy, seed, seeds, check].into_iter().flatten()
     }
 }
 
@@ -364,7 +390,7 @@ pub struct RunArgs {
     /// Extra kernel command line
     #[arg(long, value_name = "TEXT", help_heading = "Guest")]
     pub append: Option<String>,
-    /// Give up after so many seconds; 0 waits for ever
+    /// Give up after so many seconds, counted anew for each seed; 0 waits for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 600, help_heading = "Guest")]
     pub timeout: u64,
     /// How to run the guest's CPUs

@@ -440,6 +440,30 @@ fn policies_and_knobs_that_do_not_exist_are_answered_with_the_nearest() {
 }
 
 #[test]
+fn a_range_of_seeds_has_both_ends_and_no_log() {
+    let shown = ok(&["serve", "--print-config", "--order", "random", "--seed", "0x7..56"]);
+    for line in ["seed = 7", "seeds = 50"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    for (range, why) in [
+        ("9..3", "the range ends before it begins; did you mean 3..9?"),
+        ("1..1001", "1001 seeds are more than 1000"),
+        ("1..", "`` is not a number"),
+        ("1..=5", "`=5` is not a number"),
+        ("1..2..3", "`2..3` is not a number"),
+        ("-1..5", "`-1` is not a number"),
+    ] {
+        let error = refused(&["serve", "--print-config", &format!("--seed={range}")]);
+        assert!(error.contains(why), "{error}");
+    }
+    let dir = Dir::new("seeds");
+    let (socket, log) = (dir.path("s"), dir.path("o.log"));
+    let error = refused(&["serve", "--socket", &socket, "--order", "random", "--seed", "1..2", "--order-log", &log]);
+    assert!(error.contains("a log has the order of one seed"), "{error}");
+    assert!(!Path::new(&log).exists());
+}
+
+#[test]
 fn a_recorded_order_is_repeated_on_the_same_device_only() {
     let dir = Dir::new("replay");
     let (socket, log, report) = (dir.path("s"), dir.path("o.log"), dir.path("r.json"));

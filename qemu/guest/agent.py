@@ -366,9 +366,13 @@ def spawn_failure(error):
     return 126 if error.errno in (errno.EACCES, errno.ENOEXEC) else 127
 
 
-def run_command(params):
-    """Runs the command with pipes; the ports can be opened only once, so they are not given to it directly."""
-    ports = [open_port("org.cx10." + name) for name in ("stdin", "stdout", "stderr")]
+def open_streams():
+    """The ports of the command's streams, which can be opened only once."""
+    return [open_port("org.cx10." + name) for name in ("stdin", "stdout", "stderr")]
+
+
+def run_command(params, ports, env):
+    """Runs the command with pipes: the ports stay open for the next one, so they are not given to it directly."""
     pipes = [os.pipe() for _ in ports]
     for fd in ports:
         os.set_blocking(fd, False)
@@ -382,7 +386,7 @@ def run_command(params):
         os.setsid()
         try:
             enter(params)
-            os.execvpe(argv_of(params)[0], argv_of(params), ENV | params.get("env", {}))
+            os.execvpe(argv_of(params)[0], argv_of(params), ENV | params.get("env", {}) | env)
         except OSError as e:
             os.write(2, f"cx10: {params['command'][0]}: {e.strerror}\n".encode())
             os._exit(spawn_failure(e))
@@ -413,6 +417,7 @@ def pump(pid, ports, ours):
     }
     child = os.pidfd_open(pid)
     ended = None
+    closed = set()
     while True:
         poll = select.poll()
         for source, (destination, held) in flows.items():
@@ -443,19 +448,49 @@ def pump(pid, ports, ours):
                     if not flow[1]:  # end of the stream
                         if source == ports[0]:
                             os.close(destination)
+                            closed.add(destination)
                         del flows[source]
             except BlockingIOError:
                 pass
             except OSError:  # the command closed its input, or the host went away
                 if source == ports[0]:
                     os.close(destination)
+                    closed.add(destination)
                 del flows[source]
         if ended is not None and not moved and not any(held for _, held in flows.values()):
             break
         if ended is not None and time.monotonic() - ended > 60:
             break
-    for fd in (*ports, child):
+    # What is still held are the ends of the command's pipes.
+    for fd in {child, *ours} - closed:
         os.close(fd)
+
+
+def start_anew(report, bdfs, problems):
+    """Unbinds and binds the driver: another life of the device. Whether all came up."""
+    for index, bdf in enumerate(bdfs):
+        for action in ("unbind", "bind"):
+            p = run([BUSYBOX, "sh", "-c", f"echo {bdf} >/sys/bus/pci/drivers/mlx5_core/{action}"], 150.0)
+            if p.status:
+                problems.append(f"{bdf}: {action}: {p.text().strip()}")
+                return False
+        bring_up(report, bdf, index, problems)
+    return not problems
+
+
+def run_with_seeds(params, bdfs, report):
+    """Runs the command once with each seed of a range, on a driver that was started anew: each life of the device has the
+    next seed, the first one began at boot. Seed, status and seconds of each, and what kept it from the others."""
+    first, last = params["seeds"]
+    ports, runs, problems = open_streams(), [], []
+    for seed in range(first, last + 1):
+        if seed > first and not start_anew(report, bdfs, problems):
+            return runs, [f"seed {seed}: {problem}" for problem in problems]
+        report.stage("seed", str(seed))
+        start = time.monotonic()
+        status = run_command(params, ports, {"CX10_SEED": str(seed)})
+        runs.append({"seed": seed, "status": status, "seconds": round(time.monotonic() - start, 3)})
+    return runs, []
 
 
 def run_shell(params, report):
@@ -526,15 +561,19 @@ def main():
         else:
             problems.append(f"{bdf}: no driver bound")
     report.send(event="facts", facts=facts(bdfs, problems))
-    status = None
+    status, runs, lacking = None, [], []
     if params.get("shell"):
         report.stage("shell")
         status = run_shell(params, report)
     elif params.get("command"):
         report.stage("command")
-        status = run_command(params)
+        if params.get("seeds"):
+            runs, lacking = run_with_seeds(params, bdfs, report)
+            status = next((r["status"] for r in runs if r["status"]), 1 if lacking else 0)
+        else:
+            status = run_command(params, open_streams(), {})
     log = [line for line in kernel_log() if interesting(line)]
-    report.send(event="exit", status=status, kernel_log=log, uptime=uptime())
+    report.send(event="exit", status=status, runs=runs, problems=lacking, kernel_log=log, uptime=uptime())
 
 
 if __name__ == "__main__":

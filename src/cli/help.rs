@@ -40,6 +40,7 @@ Examples:
   cx10 run --set caps.general.imaicl=0           do not advertise memory windows
   cx10 run --wire-fault drop:service=rc,every=100 -- ./my-test    one packet in a hundred is lost
   cx10 run --order random --seed 7 --check -- ./my-test           memory accesses in any legal order
+  cx10 run --order random --seed 1..50 -- ./my-test               with fifty seeds in one boot
   cx10 run --order tail-first --order-log /tmp/o.log -- ./my-test   ... what was done is recorded
   cx10 run --replay /tmp/o.log -- ./my-test                         ... and done again
   cx10 run --trace /tmp/t.jsonl && cx10 trace /tmp/t.jsonl --failed
@@ -83,7 +84,9 @@ that the contract (order.profile) allows and none that it forbids:
   pct(DEPTH)    queues have priorities that change DEPTH-1 times
 Contracts: cx10-unordered, cx10-ro, cx10-worst, pcie-strong, pcie-relaxed, pcie-unordered; `cx10 \
 profile keys order` has the knobs in which they differ, each of them can be set: --set \
-order.raw_scope=bytes. --seed N decides alike each time for the same accesses; --order-log and \
+order.raw_scope=bytes. --seed N decides alike each time for the same accesses; with --seed 1..50 each \
+start of a driver has the next seed, and `cx10 run` starts it for each and names those with which its \
+command failed (CX10_SEED tells the command). --order-log and \
 --replay repeat even the interleaving of queues. --illegal MODE breaks a promise on purpose: a \
 correct driver must fail.
 

@@ -1,7 +1,7 @@
 //! `cx10 run`: from the command line to [`crate::run`].
 
 use super::{Accel, LogArgs, ReplayError, RunArgs};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, OrderConfig};
 use crate::run::{self, RunError, RunOptions, ServeProcess};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -69,10 +69,12 @@ fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
     out
 }
 
-fn options(args: &RunArgs, log: &LogArgs) -> RunOptions {
+fn options(args: &RunArgs, log: &LogArgs, order: &OrderConfig) -> RunOptions {
+    let last = order.seed.saturating_add(u64::from(order.seeds) - 1);
     RunOptions {
         kernel: args.kernel.clone(),
         command: args.guest_command.clone(),
+        seeds: (order.seeds > 1).then_some([order.seed, last]),
         shell: args.shell,
         smp: args.smp,
         memory_mib: args.mem.0 >> 20,
@@ -99,7 +101,7 @@ pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
     let profile = args.device.load()?;
     args.device.order.recorded(&profile)?;
     let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
-    Ok(run::run(&options(args, log), &mut device)?.exit_code)
+    Ok(run::run(&options(args, log, &profile.order), &mut device)?.exit_code)
 }
 
 #[cfg(test)]
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn options_are_taken_over() {
         let (args, log) = parsed(&["cx10", "run", "-q", "--timeout", "0", "--mem", "2G", "-k", "6.12", "--", "a", "b"]);
-        let options = options(&args, &log);
+        let options = options(&args, &log, &args.device.load().unwrap().order);
         assert_eq!(options.timeout, None);
         assert_eq!(options.memory_mib, 2048);
         assert_eq!(options.kernel, "6.12");

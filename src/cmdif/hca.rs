@@ -91,6 +91,7 @@ fn init_hca(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return Err(CmdError::new(Status::BAD_PARAM_ERR, syn::SW_VHCA_ID));
     }
     step(ctx, Transition::Init)?;
+    ctx.bus.begin_life();
     done()
 }
 

@@ -135,6 +135,11 @@ pub static KEYS: &[Key] = &[
     ),
     key("order.seed", int(0, i64::MAX), "what all decisions about order are derived from"),
     key(
+        "order.seeds",
+        int(1, 1000),
+        "how many seeds take turns, from that one on: each time a driver initializes the device the next",
+    ),
+    key(
         "order.profile",
         Rule::Typed("cx10-unordered, cx10-ro, cx10-worst, pcie-strong, pcie-relaxed or pcie-unordered", order::profile),
         "the contract: a set of the knobs below",

@@ -18,6 +18,8 @@ pub struct OrderConfig {
     pub policy: String,
     /// What all decisions are derived from.
     pub seed: u64,
+    /// How many seeds, from that one on, take turns.
+    pub seeds: u32,
     /// A named set of knobs.
     pub profile: String,
     /// Whether the checker looks on.
@@ -64,6 +66,7 @@ impl OrderConfig {
     pub fn settings(&self) -> Result<Settings, SettingError> {
         let numbers = [
             ("seed", self.seed),
+            ("seeds", self.seeds.into()),
             ("max_delay", self.max_delay.into()),
             ("hold", self.hold.into()),
             ("rate", self.rate.into()),

@@ -46,6 +46,9 @@ pub struct Params {
     pub term: Option<String>,
     /// Additional environment of the command.
     pub env: BTreeMap<String, String>,
+    /// The first and the last of the seeds that take turns: the command is run once with each, the driver started anew in between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seeds: Option<[u64; 2]>,
 }
 
 /// Bytes as text that JSON can carry and the agent turns back.
@@ -130,7 +133,7 @@ fn pad(out: &mut Vec<u8>, to: usize) {
 pub enum Event {
     /// The guest got this far.
     Stage {
-        /// `booted`, `new_id`, `bound`, `netdev`, `rdma`, `command`, `shell`.
+        /// `booted`, `new_id`, `bound`, `netdev`, `rdma`, `command`, `seed`, `shell`.
         name: String,
         /// Seconds since the kernel's start.
         #[serde(default)]
@@ -146,8 +149,14 @@ pub enum Event {
     },
     /// The guest is done and powers off.
     Exit {
-        /// Exit status of the command or shell, if there was one.
+        /// Exit status of the command or shell, if there was one. Where it ran several times the first that is not 0.
         status: Option<u8>,
+        /// Each run of the command, where seeds take turns.
+        #[serde(default)]
+        runs: Vec<SeedRun>,
+        /// Why it could not be run with all of them.
+        #[serde(default)]
+        problems: Vec<String>,
         /// Kernel messages of the whole run that are warnings or about the device.
         #[serde(default)]
         kernel_log: Vec<LogLine>,
@@ -155,6 +164,18 @@ pub enum Event {
         #[serde(default)]
         uptime: f64,
     },
+}
+
+/// One of several runs of the command.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SeedRun {
+    /// The seed of the device's life.
+    pub seed: u64,
+    /// Exit status.
+    pub status: u8,
+    /// Seconds, without the start of the driver.
+    #[serde(default)]
+    pub seconds: f64,
 }
 
 /// What the guest sees, collected after the driver is bound.
@@ -329,6 +350,9 @@ mod tests {
         let line = r#"{"event":"exit","status":3,"kernel_log":[{"level":4,"time":1.5,"text":"t"}],"uptime":9}"#;
         let Event::Exit { status, kernel_log, .. } = serde_json::from_str(line).unwrap() else { panic!() };
         assert_eq!((status, kernel_log[0].text.as_str()), (Some(3), "t"));
+        let line = r#"{"event":"exit","status":1,"runs":[{"seed":7,"status":1,"seconds":0.5}],"problems":["x"]}"#;
+        let Event::Exit { runs, problems, .. } = serde_json::from_str(line).unwrap() else { panic!() };
+        assert_eq!((runs, problems), (vec![SeedRun { seed: 7, status: 1, seconds: 0.5 }], vec!["x".to_string()]));
         let line = r#"{"event":"facts","facts":{"release":"7.3.4","devices":[{"bdf":"0000:01:00.0","driver":null}]}}"#;
         let Event::Facts { facts } = serde_json::from_str(line).unwrap() else { panic!() };
         assert_eq!((facts.devices[0].bdf.as_str(), &facts.devices[0].driver), ("0000:01:00.0", &None));

@@ -36,6 +36,8 @@ pub struct RunOptions {
     pub kernel: String,
     /// Command to run in the guest, in the host's current directory; empty for none.
     pub command: Vec<OsString>,
+    /// The first and the last of the seeds that take turns: the command is run once with each.
+    pub seeds: Option<[u64; 2]>,
     /// Interactive shell on this terminal instead of a command.
     pub shell: bool,
     /// Guest CPUs.
@@ -54,7 +56,7 @@ pub struct RunOptions {
     pub qemu_args: Vec<OsString>,
     /// How to run the guest's CPUs.
     pub accel: Accel,
-    /// End the run after this time, counted from the start of QEMU.
+    /// End the run after this time, counted from the start of QEMU, and anew with each seed.
     pub timeout: Option<Duration>,
     /// Write the report as JSON to this file.
     pub json: Option<PathBuf>,
@@ -71,6 +73,7 @@ impl Default for RunOptions {
         RunOptions {
             kernel: "7.3".to_string(),
             command: Vec::new(),
+            seeds: None,
             shell: false,
             smp: 2,
             memory_mib: 1024,

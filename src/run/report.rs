@@ -1,7 +1,7 @@
 //! What a run came to, for people and as JSON.
 
 use super::accel::Decided;
-use super::guest::{Facts, LogLine};
+use super::guest::{Facts, LogLine, SeedRun};
 use super::tools;
 use crate::trace::report::{KeyRefusal, Order, OrderReplay, Overtaking, RunSummary, Verdict, WireFault};
 use serde::Serialize;
@@ -21,6 +21,12 @@ const SHOWN: usize = 12;
 pub struct GuestExit {
     /// Exit status of the command or shell, if there was one.
     pub status: Option<u8>,
+    /// Each run of the command, where seeds took turns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<SeedRun>,
+    /// Why it could not be run with all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Kernel messages of the whole run that are warnings or about the device.
     pub kernel_log: Vec<LogLine>,
     /// Seconds since the kernel's start.
@@ -116,8 +122,8 @@ impl Report {
             device_lines(device, &mut out);
         }
         self.kernel_lines(&mut out);
-        if let Some(status) = self.exit.as_ref().and_then(|exit| exit.status) {
-            out.line("command", &format!("exit status {status}"));
+        if let Some(exit) = &self.exit {
+            command_line(exit, &mut out);
         }
         if let Some(device) = &self.device {
             let verdict = device.verdict().name();
@@ -132,7 +138,8 @@ impl Report {
     fn hint(&self, device: &RunSummary, out: &mut Text) {
         let failed = self.exit.as_ref().is_none_or(|exit| exit.status.is_some_and(|status| status != 0));
         let Some(order) = device.order.as_ref().filter(|order| order.policy != "in-order" && failed) else { return };
-        let seed = order.seed;
+        let failed = self.exit.iter().flat_map(|exit| &exit.runs).find(|run| run.status != 0);
+        let seed = failed.map_or(order.seed, |run| run.seed);
         out.line(
             "hint",
             &format!(
@@ -266,6 +273,23 @@ fn device_lines(device: &RunSummary, out: &mut Text) {
     out.list("dma error", &counted(&device.dma_errors));
     out.list("violation", &counted(&device.violations));
     out.list("internal", &device.internal_failures);
+}
+
+/// What the command came to, and with which seeds it did not end with 0.
+fn command_line(exit: &GuestExit, out: &mut Text) {
+    let Some(status) = exit.status else { return };
+    if exit.runs.is_empty() {
+        return out.line("command", &format!("exit status {status}"));
+    }
+    let mut failed: BTreeMap<u8, Vec<String>> = BTreeMap::new();
+    for run in exit.runs.iter().filter(|run| run.status != 0) {
+        failed.entry(run.status).or_default().push(run.seed.to_string());
+    }
+    let passed = exit.runs.iter().filter(|run| run.status == 0).count();
+    out.line("command", &format!("exit status 0 with {passed} of {} seeds", exit.runs.len()));
+    let lines = failed.iter().map(|(status, seeds)| format!("exit status {status} with seeds {}", seeds.join(", ")));
+    out.all("failed", &lines.collect::<Vec<_>>());
+    out.list("problem", &exit.problems);
 }
 
 fn order_lines(order: &Order, out: &mut Text) {
@@ -476,6 +500,30 @@ mod tests {
         report.device.as_mut().unwrap().wire_faults.push(WireFault { rule, seen: 40, hit: 1 });
         assert!(report.to_text().contains("fault     drop:nth=3,times=1: 1 of 40 packets"), "{}", report.to_text());
         assert_eq!(report.to_json()["device"]["wire_faults"][0]["hit"], 1);
+    }
+
+    #[test]
+    fn the_text_names_the_seeds_that_a_command_failed_with() {
+        let mut report = report();
+        let run = |seed, status| SeedRun { seed, status, seconds: 1.0 };
+        let exit = report.exit.as_mut().unwrap();
+        exit.status = Some(1);
+        exit.runs = vec![run(3, 0), run(4, 1), run(5, 0), run(6, 137), run(7, 1)];
+        exit.problems = vec!["seed 8: unbind".into()];
+        let order = Order { policy: "random".into(), seed: 3, ..Order::default() };
+        report.device.as_mut().unwrap().order = Some(order);
+        let text = report.to_text();
+        for line in [
+            "command   exit status 0 with 2 of 5 seeds\n",
+            "failed    exit status 1 with seeds 4, 7\n",
+            "failed    exit status 137 with seeds 6\n",
+            "problem   seed 8: unbind\n",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert!(text.contains("(random, seed 4)"), "{text}");
+        assert_eq!(report.to_json()["exit"]["runs"][1]["seed"], 4);
+        assert_eq!(report.exit_code(), 1);
     }
 
     #[test]

@@ -87,6 +87,8 @@ struct Progressed {
     facts: Option<guest::Facts>,
     exit: Option<GuestExit>,
     stages: BTreeMap<String, f64>,
+    /// When the run of the present seed began.
+    since: Option<Instant>,
     /// Device log held back while a shell has the terminal.
     held_log: Vec<String>,
     raw: Option<process::RawMode>,
@@ -202,6 +204,7 @@ impl Run<'_> {
             expect_device,
             window: process::window_size(io::stdout().as_fd()),
             term: std::env::var("TERM").ok(),
+            seeds: options.seeds,
             ..Params::default()
         };
         let params = params.command(&options.command);
@@ -304,7 +307,9 @@ impl Run<'_> {
                 }
             }
             let interactive = known.stage == "shell";
-            if let Some(limit) = self.options.timeout.filter(|limit| !interactive && started.elapsed() > *limit) {
+            if let Some(limit) =
+                self.options.timeout.filter(|limit| !interactive && known.since.unwrap_or(started).elapsed() > *limit)
+            {
                 return Err(self.timeout(limit, &known.stage));
             }
         }
@@ -329,10 +334,14 @@ impl Run<'_> {
                     _ => {}
                 }
                 known.stage = name;
+                if known.stage == "seed" {
+                    known.since = Some(Instant::now());
+                    known.stage = format!("seed {detail}");
+                }
             }
             Message::Guest(Event::Facts { facts }) => known.facts = Some(*facts),
-            Message::Guest(Event::Exit { status, kernel_log, uptime }) => {
-                known.exit = Some(GuestExit { status, kernel_log, uptime });
+            Message::Guest(Event::Exit { status, runs, problems, kernel_log, uptime }) => {
+                known.exit = Some(GuestExit { status, runs, problems, kernel_log, uptime });
             }
             Message::Garbled(why) => log::warn!(target: "cx10::run", "the guest's report cannot be read: {why}"),
             Message::DeviceLog(line) if known.raw.is_some() => known.held_log.push(line),

@@ -300,6 +300,18 @@ pub struct OrderCheck {
     pub described: Vec<String>,
 }
 
+/// A life of the device, from its initialization by a driver to the next; only where seeds take turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrderLife {
+    /// Its seed.
+    pub seed: u64,
+    /// Accesses issued.
+    pub issued: u64,
+    /// What the checker found not to be allowed.
+    pub violations: u64,
+}
+
 /// How far a recorded order could be repeated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderReplay {
@@ -323,8 +335,10 @@ pub struct Order {
     pub policy: String,
     /// The contract: a profile and what differs from it.
     pub profile: String,
-    /// What all decisions are derived from.
+    /// What all decisions are derived from; the first of the seeds that took turns.
     pub seed: u64,
+    /// The lives of the device, if each had a seed of its own.
+    pub lives: Vec<OrderLife>,
     /// The promise that was broken on purpose.
     pub illegal: Option<String>,
     /// All settings by name.

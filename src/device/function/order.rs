@@ -5,18 +5,23 @@ use crate::dma::order::log::Why;
 use crate::dma::order::replay::Plan;
 use crate::dma::order::{self, Illegal, Settings};
 use crate::trace::RunSummary;
-use crate::trace::report::{Order, OrderCheck, OrderReplay, Overtaking};
+use crate::trace::report::{Order, OrderCheck, OrderLife, OrderReplay, Overtaking};
 
 /// The policy in one line, as every output has it.
 fn headline(settings: &Settings, plan: Option<&Plan>) -> String {
-    let Settings { policy, seed, illegal, .. } = settings;
+    let Settings { policy, illegal, seeds, .. } = settings;
+    let seed = if *seeds > 1 { "seeds" } else { "seed" };
     let illegal = illegal.map(|mode| format!("ILLEGAL {}, ", mode.name())).unwrap_or_default();
     let repeated = match plan {
         Some(Plan::Replay(_)) => "repeated order of ",
         Some(Plan::Only(_)) => "chosen overtakes of ",
         None => "",
     };
-    format!("{illegal}{repeated}{policy}, seed {seed}, contract {}", settings.describe_profile())
+    format!(
+        "{illegal}{repeated}{policy}, {seed} {}, contract {}",
+        settings.describe_seeds(),
+        settings.describe_profile()
+    )
 }
 
 fn reason(why: Why) -> &'static str {
@@ -37,6 +42,19 @@ fn overtaking(row: &Row) -> Overtaking {
         same_stream: row.same_stream,
         count: row.count,
     }
+}
+
+/// What each life of the device came to.
+fn lives(engine: &order::Order) -> Vec<OrderLife> {
+    let (lives, violations) = (engine.lives(), engine.verdict().map_or(0, |verdict| verdict.violations));
+    let ends = lives.iter().skip(1).map(|next| (next.issued, next.violations));
+    let ends = ends.chain([(engine.counters().issued, violations)]);
+    let lives = lives.iter().zip(ends).map(|(life, (issued, violations))| OrderLife {
+        seed: life.seed,
+        issued: issued - life.issued,
+        violations: violations - life.violations,
+    });
+    lives.collect()
 }
 
 /// Adds what an engine did to a summary. What its checker found is a failure of our own.
@@ -63,6 +81,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         policy: settings.policy.to_string(),
         profile: settings.describe_profile(),
         seed: settings.seed,
+        lives: lives(engine),
         illegal: settings.illegal.map(Illegal::name).map(str::to_owned),
         settings: settings.names().into_iter().map(|(knob, value)| (knob.to_owned(), value)).collect(),
         issued: counters.issued,
@@ -85,4 +104,27 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         log_cut: engine.log_cut().map(str::to_owned),
         check,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::profile::Profile;
+    use crate::testing::Rig;
+
+    #[test]
+    fn each_driver_that_initializes_the_device_has_the_next_seed() {
+        let sets = ["order.policy=random", "order.seed=5", "order.seeds=2", "order.check=true"];
+        let mut rig = Rig::new(Profile::with("connectx10-c2c", &sets).unwrap());
+        for _ in 0..3 {
+            rig.bring_up();
+            rig.tear_down();
+        }
+        let summary = rig.function.summary();
+        assert_eq!(summary.policy, "random, seeds 5..6, contract cx10-unordered");
+        let order = summary.order.unwrap();
+        assert_eq!(order.lives.iter().map(|life| life.seed).collect::<Vec<_>>(), [5, 6, 5]);
+        assert!(order.lives.iter().all(|life| life.issued > 10 && life.violations == 0), "{:?}", order.lives);
+        let rest: u64 = order.lives.iter().map(|life| life.issued).sum();
+        assert!(rest < order.issued, "what came before the first initialization belongs to no life");
+    }
 }

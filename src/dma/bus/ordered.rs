@@ -160,6 +160,13 @@ impl Bus {
         }
     }
 
+    /// A driver initializes the function.
+    pub fn begin_life(&mut self) {
+        if let Some((order, mut target)) = self.engine() {
+            order.begin_life(&mut target);
+        }
+    }
+
     /// Drops all that is pending.
     pub fn discard(&mut self) {
         if let Some(order) = &mut self.order {

@@ -223,6 +223,11 @@ impl Checker {
         }
     }
 
+    /// The transactions of each stream are numbered from 1 again.
+    pub fn renumber(&mut self) {
+        self.seqs.clear();
+    }
+
     fn issue(&mut self, issued: &Issued<'_>) {
         self.verdict.issued += 1;
         if issued.id <= self.newest {

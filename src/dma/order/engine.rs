@@ -55,6 +55,20 @@ pub struct Counters {
     pub oldest: Tick,
 }
 
+/// A life of the function, from its initialization by a driver to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The seed that decided.
+    pub seed: u64,
+    /// Transactions that had been issued before it.
+    pub issued: u64,
+    /// Violations that had been found before it.
+    pub violations: u64,
+}
+
+/// Lives that are remembered.
+const MOST_LIVES: usize = 4096;
+
 /// Pending accesses and everything that decides about them.
 #[derive(Debug)]
 pub struct Order {
@@ -66,6 +80,7 @@ pub struct Order {
     fresh: Vec<Choice>,
     cuts: Cuts,
     counters: Counters,
+    lives: Vec<Life>,
     coverage: Coverage,
     checker: Option<Checker>,
     log: Option<Writer>,
@@ -84,6 +99,7 @@ impl Order {
             fresh: Vec::new(),
             cuts: Cuts::default(),
             counters: Counters::default(),
+            lives: Vec::new(),
             coverage: Coverage::default(),
             checker: settings.check.then(|| Checker::new(&settings)),
             log: None,
@@ -140,6 +156,28 @@ impl Order {
     /// Counts so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The lives so far, if each has a seed of its own.
+    pub fn lives(&self) -> &[Life] {
+        &self.lives
+    }
+
+    /// A driver initializes the function. Where seeds take turns this is the turn of the next, and the accesses of each
+    /// stream are numbered anew: a life decides as it would if it were the only one, with that seed.
+    pub fn begin_life(&mut self, memory: &mut dyn Memory) {
+        if self.settings.seeds <= 1 || self.lives.len() >= MOST_LIVES {
+            return;
+        }
+        self.drain(Scope::All, memory);
+        self.pool.renumber();
+        if let Some(checker) = &mut self.checker {
+            checker.renumber();
+        }
+        let seed = self.settings.seed_of_life(self.lives.len() as u64);
+        self.decider.seed = seed;
+        let violations = self.verdict().map_or(0, |verdict| verdict.violations);
+        self.lives.push(Life { seed, issued: self.counters.issued, violations });
     }
 
     /// What was overtaken so far.

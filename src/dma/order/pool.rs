@@ -137,6 +137,11 @@ impl Pool {
         self.failures
     }
 
+    /// Numbers the transactions of each stream from 1 again.
+    pub fn renumber(&mut self) {
+        self.streams.clear();
+    }
+
     /// Everything that a stream has issued, control reads excepted.
     pub fn horizon(&self, stream: Stream) -> Horizon {
         Horizon { stream, seq: self.streams.get(&stream).map_or(0, |numbers| numbers.other) }

@@ -47,6 +47,8 @@ pub struct Settings {
     pub illegal: Option<Illegal>,
     /// From which all decisions are derived.
     pub seed: u64,
+    /// How many seeds, from that one on, take turns: each life of the function has the next, see [`super::Order::begin_life`].
+    pub seeds: u64,
     /// Bounds.
     pub limits: Limits,
     /// Whether the checker looks on.
@@ -61,6 +63,7 @@ impl Default for Settings {
             policy: Policy::InOrder,
             illegal: None,
             seed: 0,
+            seeds: 1,
             limits: Limits::default(),
             check: false,
         }
@@ -68,10 +71,11 @@ impl Default for Settings {
 }
 
 /// The names of all settings.
-pub const KNOBS: [&str; 20] = [
+pub const KNOBS: [&str; 21] = [
     "profile",
     "policy",
     "seed",
+    "seeds",
     "max_delay",
     "hold",
     "rate",
@@ -90,6 +94,9 @@ pub const KNOBS: [&str; 20] = [
     "split",
     "split_path",
 ];
+
+/// Most seeds that take turns.
+pub const MAX_SEEDS: u64 = 1000;
 
 fn number(knob: &'static str, value: &str, expected: &'static str) -> Result<u64, SettingError> {
     let digits = value.strip_prefix("0x");
@@ -153,6 +160,10 @@ impl Settings {
             }
             "policy" => self.policy = Policy::parse(value).map_err(name)?,
             "seed" => self.seed = number(knob, value, "a number of 64 bits")?,
+            "seeds" => {
+                let most = MAX_SEEDS as u32;
+                self.seeds = bounded(knob, value, 1..=most, "1..1000")?.into();
+            }
             "max_delay" => {
                 self.limits.max_delay = bounded(knob, value, 0..=Limits::HARD_MAX_DELAY, "microseconds, 0..20000")?;
             }
@@ -198,6 +209,7 @@ impl Settings {
             ("profile", self.profile.name().to_owned()),
             ("policy", self.policy.to_string()),
             ("seed", self.seed.to_string()),
+            ("seeds", self.seeds.to_string()),
             ("max_delay", limits.max_delay.to_string()),
             ("hold", limits.hold.to_string()),
             ("rate", limits.rate.to_string()),
@@ -225,6 +237,19 @@ impl Settings {
         changed.fold(self.profile.name().to_owned(), |text, ((knob, value), _)| format!("{text}, {knob}={value}"))
     }
 
+    /// The seed, or the range of seeds, as an option takes it: `7`, `1..50`.
+    pub fn describe_seeds(&self) -> String {
+        match self.seeds {
+            0 | 1 => self.seed.to_string(),
+            count => format!("{}..{}", self.seed, self.seed.saturating_add(count - 1)),
+        }
+    }
+
+    /// The seed of a life of the function, counted from 0: the range begins again at its end.
+    pub fn seed_of_life(&self, life: u64) -> u64 {
+        self.seed.saturating_add(life % self.seeds.max(1))
+    }
+
     /// The contract in force with what an illegal mode leaves out.
     pub(super) fn pool_rules(&self) -> Rules {
         let broken = self.illegal.map_or(Omit::NOTHING, Illegal::omits);
@@ -249,6 +274,7 @@ mod tests {
                 let mut settings = Settings::with(policy, *profile, 0xdead_beef_0000_0001);
                 settings.rules.split_path = Some(0x1_0000_0000);
                 settings.limits.hold = 77;
+                settings.seeds = 50;
                 let names = settings.names();
                 assert_eq!(names.iter().map(|(knob, _)| *knob).collect::<Vec<_>>(), KNOBS);
                 // The profile last: it comes first all the same.
@@ -291,6 +317,7 @@ mod tests {
             ("granule", "16", "order.granule: \"16\" is not valid, expected 1, 4, 8 or 64"),
             ("max_delay", "20001", "order.max_delay: \"20001\" is not valid, expected microseconds, 0..20000"),
             ("max_transactions", "1", "order.max_transactions: \"1\" is not valid, expected 2..256"),
+            ("seeds", "0", "order.seeds: \"0\" is not valid, expected 1..1000"),
             ("seed", "-1", "order.seed: \"-1\" is not valid, expected a number of 64 bits"),
             ("ro_only", "maybe", "order.ro_only: \"maybe\" is not valid, expected 0 or 1"),
             (

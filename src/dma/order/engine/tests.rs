@@ -428,3 +428,46 @@ fn an_atomic_by_read_and_write_reads_once_and_leaves_nothing_pending_when_that_f
     assert_eq!(memory.ram.bytes[0x40], 8, "the first one is complete, the second stored nothing");
     assert!(order.verdict().unwrap().is_legal());
 }
+
+/// What memory looks like in the middle of forty delayed stores.
+fn half_way(order: &mut Order, start: Tick) -> Vec<u8> {
+    let mut ram = Ram::new();
+    order.set_now(start);
+    for n in 0..40u8 {
+        let range = [Range { at: Iova(u64::from(n) * 16), len: 16 }];
+        let bytes = [n + 1; 16];
+        let key = KeyOrder { relaxed_write: true, ..KeyOrder::default() };
+        let store = NewTxn::device(Kind::Write, Stream::Responder(1), &range, Payload::Bytes(&bytes));
+        order.issue(&NewTxn { order: key, ..store }, &mut ram).unwrap();
+    }
+    order.advance(start + 40, &mut ram);
+    let seen = ram.bytes[..640].to_vec();
+    order.drain(Scope::All, &mut ram);
+    seen
+}
+
+#[test]
+fn each_life_has_the_next_seed_and_decides_as_if_it_were_the_only_one() {
+    let range = Settings { seeds: 3, ..settings(Policy::Random, Profile::Cx10Unordered, 7) };
+    let mut order = Order::new(range);
+    let mut seen = Vec::new();
+    for (life, seed) in [7, 8, 9, 7].into_iter().enumerate() {
+        order.begin_life(&mut Ram::new());
+        seen.push(half_way(&mut order, 1000 * life as Tick));
+        let mut alone = Order::new(settings(Policy::Random, Profile::Cx10Unordered, seed));
+        assert_eq!(half_way(&mut alone, 0), seen[life], "life {life}, seed {seed}");
+    }
+    assert!(seen[0] != seen[1] && seen[1] != seen[2] && seen[0] != seen[2]);
+    assert_eq!(order.lives().iter().map(|life| life.seed).collect::<Vec<_>>(), [7, 8, 9, 7]);
+    assert_eq!(order.lives().iter().map(|life| life.issued).collect::<Vec<_>>(), [0, 40, 80, 120]);
+    assert_eq!(order.verdict().unwrap().described, [""; 0]);
+}
+
+#[test]
+fn one_seed_is_that_of_all_lives() {
+    let mut order = Order::new(settings(Policy::Random, Profile::Cx10Unordered, 7));
+    let first = half_way(&mut order, 0);
+    order.begin_life(&mut Ram::new());
+    assert_ne!(half_way(&mut order, 1000), first, "the numbers of the stream go on");
+    assert!(order.lives().is_empty());
+}
