@@ -16,6 +16,9 @@ pub const SCHEMA: u32 = 1;
 /// Lines of a list that the report for people shows; the JSON form has all.
 const SHOWN: usize = 12;
 
+/// Microseconds after which a guest without hardware virtualisation has often not looked yet.
+const SHORT_HOLD: u32 = 1000;
+
 /// How the guest ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GuestExit {
@@ -134,22 +137,50 @@ impl Report {
         out.0
     }
 
-    /// What a failure under a policy that reorders may mean.
+    /// What a failure under a policy that reorders may mean, and what a success does not.
     fn hint(&self, device: &RunSummary, out: &mut Text) {
-        let failed = self.exit.as_ref().is_none_or(|exit| exit.status.is_some_and(|status| status != 0));
-        let Some(order) = device.order.as_ref().filter(|order| order.policy != "in-order" && failed) else { return };
+        let Some(order) = device.order.as_ref().filter(|order| order.policy != "in-order") else { return };
+        if self.exit.as_ref().is_some_and(|exit| exit.status == Some(0)) {
+            return self.passed_hint(order, out);
+        }
+        if self.exit.as_ref().is_some_and(|exit| exit.status.is_none()) {
+            return;
+        }
         let failed = self.exit.iter().flat_map(|exit| &exit.runs).find(|run| run.status != 0);
         let seed = failed.map_or(order.seed, |run| run.seed);
         out.line(
             "hint",
             &format!(
                 "data became visible in an order that the contract allows ({}, seed {seed}). Software that polls memory \
-                 for data, its last byte or a flag, instead of a completion, then hangs or takes stale data for new, as \
-                 ib_write_lat does and ib_send_lat does not. Run it again with --order in-order: what still fails there \
-                 is not about order",
+                 for data, its last byte or a flag, instead of a completion, takes stale data for new then, or hangs. \
+                 Run it again with --order in-order: what still fails there is not about order",
                 order.policy
             ),
         );
+    }
+
+    fn passed_hint(&self, order: &Order, out: &mut Text) {
+        if order.tails > 0 {
+            out.line(
+                "hint",
+                &format!(
+                    "the last bytes of {} writes were visible before the rest. Software that polls the last byte and looks at \
+                     no other does not notice, as ib_write_lat: what it measures then is the latency of that byte, not of the \
+                     message",
+                    order.tails
+                ),
+            );
+        }
+        let hold = order.settings.get("hold").and_then(|hold| hold.parse().ok()).unwrap_or(0);
+        if self.accel == Decided::Tcg && hold < SHORT_HOLD {
+            out.line(
+                "hint",
+                &format!(
+                    "accesses were held for {hold} us at most, and this guest, without hardware virtualisation, seldom looks so \
+                     soon: --set order.hold=5000 --set order.max_delay=5000 hold them longer"
+                ),
+            );
+        }
     }
 
     fn guest_lines(&self, out: &mut Text) {
@@ -524,6 +555,22 @@ mod tests {
         assert!(text.contains("(random, seed 4)"), "{text}");
         assert_eq!(report.to_json()["exit"]["runs"][1]["seed"], 4);
         assert_eq!(report.exit_code(), 1);
+    }
+
+    #[test]
+    fn a_success_is_told_what_it_does_not_mean() {
+        let mut report = report();
+        report.exit.as_mut().unwrap().status = Some(0);
+        let settings = BTreeMap::from([("hold".to_string(), "200".to_string())]);
+        let order = Order { policy: "tail-first".into(), tails: 7, settings, ..Order::default() };
+        report.device.as_mut().unwrap().order = Some(order);
+        let text = report.to_text();
+        assert!(text.contains("hint      the last bytes of 7 writes were visible before the rest"), "{text}");
+        assert!(text.contains("held for 200 us at most"), "{text}");
+        report.accel = Decided::Kvm;
+        assert!(!report.to_text().contains("held for"), "{}", report.to_text());
+        report.device.as_mut().unwrap().order.as_mut().unwrap().policy = "in-order".into();
+        assert!(!report.to_text().contains("hint"), "{}", report.to_text());
     }
 
     #[test]

@@ -349,6 +349,8 @@ pub struct Order {
     pub applied: BTreeMap<String, u64>,
     /// Parts that the policy delayed.
     pub held: u64,
+    /// Writes whose last bytes came before others of them.
+    pub tails: u64,
     /// Drains.
     pub drains: u64,
     /// Accesses that a reset dropped.

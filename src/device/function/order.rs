@@ -87,6 +87,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         issued: counters.issued,
         applied: applied.map(|(why, count)| (reason(*why).to_owned(), count)).collect(),
         held: counters.held,
+        tails: counters.tails,
         drains: counters.drains,
         discarded: counters.discarded,
         lost: engine.pool().failures(),

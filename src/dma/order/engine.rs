@@ -43,6 +43,8 @@ pub struct Counters {
     pub applied: [u64; Why::ALL.len()],
     /// Parts that a policy delayed.
     pub held: u64,
+    /// Writes whose last part came before another.
+    pub tails: u64,
     /// Drains.
     pub drains: u64,
     /// Transactions forgotten by a reset.
@@ -617,7 +619,10 @@ impl Order {
             if view.is_untouched() {
                 self.coverage.record(&access, self.pool.older_classes(choice.txn));
             }
-            self.coverage.record_part(&access, (0..choice.part).any(|part| !view.is_applied(part)));
+            let early = (0..choice.part).any(|part| !view.is_applied(part));
+            self.coverage.record_part(&access, early);
+            let last = choice.part + 1 == view.parts();
+            self.counters.tails += u64::from(early && last && access.kind == Kind::Write);
         }
         self.counters.applied[why as usize] += 1;
         let name = self.plan.as_ref().and_then(|_| name_of(&self.pool, choice));

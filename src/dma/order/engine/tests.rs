@@ -471,3 +471,23 @@ fn one_seed_is_that_of_all_lives() {
     assert_ne!(half_way(&mut order, 1000), first, "the numbers of the stream go on");
     assert!(order.lives().is_empty());
 }
+
+#[test]
+fn a_write_whose_last_part_comes_before_others_is_counted() {
+    let counted = |policy, kind| {
+        let mut order = Order::new(settings(policy, Profile::Cx10Unordered, 1));
+        let mut ram = Ram::new();
+        let range = [Range { at: Iova(0), len: 256 }];
+        let payload = if kind == Kind::Read { Payload::Sample } else { Payload::Bytes(&[1; 256]) };
+        let key = KeyOrder { relaxed_write: true, ..KeyOrder::default() };
+        let txn = NewTxn { order: key, ..NewTxn::device(kind, Stream::Responder(1), &range, payload) };
+        order.issue(&txn, &mut ram).unwrap();
+        order.advance(1, &mut ram);
+        order.drain(Scope::All, &mut ram);
+        order.counters().tails
+    };
+    assert_eq!(counted(Policy::TailFirst, Kind::Write), 1);
+    assert_eq!(counted(Policy::TailFirst, Kind::Read), 0);
+    assert_eq!(counted(Policy::InOrder, Kind::Write), 0);
+    assert_eq!(counted(Policy::ReadEarly, Kind::Write), 0, "held as a whole");
+}
