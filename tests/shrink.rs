@@ -240,7 +240,7 @@ fn what_cannot_be_shrunk_is_refused_with_the_reason() {
     for (bytes, reason) in [
         (&b"{}"[..], "not an order log of cx10"),
         (&whole[..whole.len() - 1], "the log is cut off at byte "),
-        (&other[..], "the log has format version 2; this program reads version 1"),
+        (&other[..], "the log has format version 3; this program reads version 2"),
     ] {
         fs::write(&log, bytes).unwrap();
         let error = refused(&script);

@@ -33,13 +33,14 @@ fn kind(issued: &Issued<'_>) -> &'static str {
 
 /// A part with its place: "the write of 8 bytes to 0x2000 (number 2 of the responder of queue pair 0x12, key 0x40)".
 fn part(issued: &Issued<'_>, part: u16) -> String {
-    // Halves of an atomic share their range.
-    let range = issued.ranges.get(usize::from(part)).or_else(|| issued.ranges.first());
-    let place = match range.filter(|_| issued.kind != Kind::Msi) {
+    let ranges = issued.part(part);
+    let place = match ranges.first() {
         None => String::new(),
-        Some(range) => {
+        Some(first) => {
             let way = if matches!(issued.kind, Kind::Read | Kind::Control) { "from" } else { "to" };
-            format!(" of {} bytes {way} {:#x}", range.len, range.at.0)
+            let len: u64 = ranges.iter().map(|range| u64::from(range.len)).sum();
+            let pieces = if ranges.len() == 1 { "" } else { " and other places" };
+            format!(" of {len} bytes {way} {:#x}{pieces}", first.at.0)
         }
     };
     let keys = match issued.keys {
@@ -121,6 +122,7 @@ mod tests {
             node: 0,
             source: None,
             steps: 2,
+            counts: Cow::Borrowed(&[]),
             ranges: Cow::Owned(vec![
                 Range { at: Iova(id * 0x1000), len: 8 },
                 Range { at: Iova(id * 0x1000 + 8), len: 4 },

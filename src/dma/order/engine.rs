@@ -684,6 +684,7 @@ fn issued<'a>(tick: Tick, id: TxnId, seq: u64, source: Option<TxnId>, steps: u16
         node: txn.node,
         source,
         steps,
+        counts: Cow::Borrowed(txn.steps),
         ranges: Cow::Borrowed(txn.ranges),
     }
 }

@@ -37,7 +37,7 @@ pub const MOST_LOG: u64 = 1 << 30;
 pub const MAGIC: &[u8; 8] = b"CX10ORD\n";
 
 /// The version of the format.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// No chunk is larger.
 pub const MAX_CHUNK: usize = 1 << 20;
@@ -102,8 +102,11 @@ pub struct Issued<'a> {
     pub node: u8,
     /// The read whose bytes it stores.
     pub source: Option<TxnId>,
-    /// The steps that it has: one for each range; two for an atomic in halves, one for a signal.
+    /// The steps that it has: as `counts` says; else one for each range, two for an atomic in halves, one for a signal and
+    /// for what is performed at once.
     pub steps: u16,
+    /// How many ranges each step has, where one step can have several.
+    pub counts: Cow<'a, [u16]>,
     /// Where.
     pub ranges: Cow<'a, [Range]>,
 }
@@ -112,6 +115,18 @@ impl Issued<'_> {
     /// The name of the transaction, which is that of its first part.
     pub fn name(&self) -> Identity {
         Identity { stream: self.stream, control: self.kind == Kind::Control, seq: self.seq, part: 0 }
+    }
+
+    /// The ranges of a part.
+    pub fn part(&self, part: u16) -> &[Range] {
+        let part = usize::from(part);
+        let (from, count) = match self.counts.get(part) {
+            Some(count) => (self.counts[..part].iter().map(|count| usize::from(*count)).sum(), usize::from(*count)),
+            None if usize::from(self.steps) == self.ranges.len() => (part, 1),
+            // Halves of an atomic are the same bytes.
+            None => (0, self.ranges.len()),
+        };
+        self.ranges.get(from..from + count).unwrap_or_default()
     }
 }
 

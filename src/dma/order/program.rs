@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::knobs::{Ack, Fabric, Fence2, RawScope, Rules};
 use super::log::{Issued, Log, LogError};
 use super::overtakes::{Identity, Overtake};
-use super::{Fence, Kind, Stream};
+use super::{Fence, Kind, Range, Stream};
 
 /// No program has more; one that `cx10 litmus` can run is far smaller.
 const MOST_OVERTAKES: usize = 4096;
@@ -107,10 +107,11 @@ fn taken<'a>(found: &'a BTreeMap<Identity, Issued<'static>>, overtakes: &[Overta
 /// The ranges of a transaction that take part: those parts, or all of an entry, an atomic or what was done at once.
 fn ranges(taken: &Taken<'_>) -> Vec<(u64, u64)> {
     let issued = taken.issued;
-    let whole = matches!(issued.kind, Kind::Cqe | Kind::Eqe | Kind::Command | Kind::Atomic)
-        || usize::from(issued.steps) != issued.ranges.len();
-    let parts = (0u16..).zip(issued.ranges.iter()).filter(|(part, _)| whole || taken.parts.contains(part));
-    parts.map(|(_, range)| (range.at.0, range.at.0.saturating_add(range.len.into()))).collect()
+    let ranges: Vec<Range> = match issued.kind {
+        Kind::Cqe | Kind::Eqe | Kind::Command | Kind::Atomic => issued.ranges.to_vec(),
+        _ => taken.parts.iter().flat_map(|part| issued.part(*part)).copied().collect(),
+    };
+    ranges.iter().map(|range| (range.at.0, range.at.0.saturating_add(range.len.into()))).collect()
 }
 
 /// Cuts all ranges where any begins or ends, so that a byte is in one granule only, and names the granules. Answers how
@@ -296,8 +297,7 @@ fn observe_within(
     index: usize,
     ask: &mut serde_json::Map<String, Value>,
 ) -> Option<Value> {
-    let place =
-        |part: u16| taken.issued.ranges.get(usize::from(part)).map(|range| format!("{:#x}+{}", range.at.0, range.len));
+    let place = |part: u16| taken.issued.part(part).first().map(|range| format!("{:#x}+{}", range.at.0, range.len));
     let (first, second) = (place(overtake.later.part)?, place(overtake.earlier.part)?);
     if !taken.stores() || !taken.granules.contains(&first) || !taken.granules.contains(&second) {
         return None;
@@ -313,7 +313,7 @@ mod tests {
     use super::super::engine::tests::{Sink, drive};
     use super::super::log::Writer;
     use super::super::pool::tests::Ram;
-    use super::super::{Iova, NewTxn, Order, Payload, Policy, Profile, Range, Settings};
+    use super::super::{Iova, NewTxn, Order, Payload, Policy, Profile, Settings};
     use super::*;
     use crate::dma::KeyOrder;
     use crate::litmus::program::parse;

@@ -291,6 +291,18 @@ fn decode_issue(bytes: &mut Bytes<'_>, last: &mut Last) -> Option<Issued<'static
         ranges.push(Range { at: Iova(at), len });
     }
     let steps = steps.unwrap_or(count as u16);
+    let mut counts = Vec::new();
+    if flag(7) {
+        let mut left = count;
+        for _ in 0..steps {
+            let count = usize::try_from(bytes.number()?).ok()?;
+            left = left.checked_sub(count)?;
+            counts.push(count as u16);
+        }
+        if left > 0 {
+            return None;
+        }
+    }
     let after = [first, second];
     let ranges = Cow::Owned(ranges);
     Some(Issued {
@@ -307,6 +319,7 @@ fn decode_issue(bytes: &mut Bytes<'_>, last: &mut Last) -> Option<Issued<'static
         node,
         source,
         steps,
+        counts: Cow::Owned(counts),
         ranges,
     })
 }

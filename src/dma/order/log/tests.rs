@@ -31,6 +31,7 @@ fn events() -> Vec<Event<'static>> {
         node: 0,
         source: None,
         steps: 2,
+        counts: Cow::Borrowed(&[]),
         ranges: Cow::Owned(vec![Range { at: Iova(u64::MAX), len: 1 }, Range { at: Iova(0), len: u32::MAX }]),
     };
     let horizon = |seq| Horizon { stream: Stream::Eq(u32::MAX), seq };
@@ -55,6 +56,14 @@ fn events() -> Vec<Event<'static>> {
             ..base.clone()
         }));
     }
+    let pieces = [(1, 1), (2, 2), (9, 3)].map(|(at, len)| Range { at: Iova(at), len });
+    events.push(Event::Issue(Issued {
+        tick: 1 << 39,
+        id: TxnId(20),
+        counts: Cow::Borrowed(&[1, 2]),
+        ranges: Cow::Owned(pieces.to_vec()),
+        ..base.clone()
+    }));
     for (index, why) in Why::ALL.into_iter().enumerate() {
         let choice = Choice { txn: TxnId(1 + index as u64), part: u16::MAX };
         events.push(Event::Apply { tick: 1 << 40, choice, why });
@@ -114,6 +123,29 @@ fn a_log_is_read_as_it_was_written() {
     assert!(log.expect_device("connectx10-c2c").is_ok() && log.warning().is_none());
     let error = log.expect_device("connectx10").unwrap_err().to_string();
     assert_eq!(error, "the log belongs to another device configuration: connectx10-c2c, not connectx10");
+}
+
+#[test]
+fn the_ranges_of_a_part_are_known() {
+    let issued = |event: &Event<'static>| match event {
+        Event::Issue(issued) => issued.clone(),
+        _ => panic!("{event:?}"),
+    };
+    let (events, _) = decoded(&written(&events(), u64::MAX)).unwrap();
+    let base = issued(&events[0]);
+    assert_eq!((base.part(1), base.part(2)), (&base.ranges[1..], &[][..]));
+    let halves = issued(&events[1]);
+    assert_eq!(halves.part(0), &*halves.ranges);
+    let joined = issued(&events[9]);
+    assert_eq!(
+        (joined.part(0), joined.part(1), joined.part(2)),
+        (&joined.ranges[..1], &joined.ranges[1..], &*joined.ranges)
+    );
+    let counts = |counts: &'static [u16]| {
+        let event = Event::Issue(Issued { counts: Cow::Borrowed(counts), ..joined.clone() });
+        decoded(&written(&[event], u64::MAX)).is_ok()
+    };
+    assert!(counts(&[2, 1]) && !counts(&[2, 2]) && !counts(&[1, 0]) && !counts(&[u16::MAX, 4]));
 }
 
 #[test]
@@ -231,9 +263,9 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn another_version_and_another_file_are_told_apart_from_damage() {
     let mut bytes = written(&[], u64::MAX);
-    bytes[8] = 2;
+    bytes[8] += 1;
     let text = Log::read(&bytes).unwrap_err().to_string();
-    assert_eq!(text, "the log has format version 2; this program reads version 1");
+    assert_eq!(text, "the log has format version 3; this program reads version 2");
     for other in [&b""[..], b"{\"format\": 1}", b"CX10TRC\n0000000000000000"] {
         assert!(matches!(Log::read(other), Err(LogError::NotALog)));
     }
@@ -325,6 +357,7 @@ fn a_transaction_and_its_application_cost_few_bytes() {
             seq: id,
             keys: [0x40, 0],
             steps: 2,
+            counts: Cow::Borrowed(&[]),
             ranges: Cow::Owned(vec![Range { at, len: 4092 }, Range { at: Iova(at.0 + 4092), len: 4 }]),
             ..match &self::events()[0] {
                 Event::Issue(issued) => issued.clone(),

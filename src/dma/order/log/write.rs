@@ -167,6 +167,7 @@ fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
                 issued.node != 0,
                 issued.source.is_some(),
                 usize::from(issued.steps) != issued.ranges.len(),
+                issued.counts.iter().any(|count| *count != 1),
             ];
             out.push(issued.kind as u8 | (issued.fence as u8) << 4);
             out.push(flags.iter().rev().fold(0, |set, flag| set << 1 | u8::from(*flag)));
@@ -199,6 +200,9 @@ fn encode(event: &Event<'_>, out: &mut Vec<u8>, last: &mut Last) {
                 put_signed(out, range.at.0.wrapping_sub(last.at) as i64);
                 put(out, range.len.into());
                 last.at = range.at.0.wrapping_add(range.len.into());
+            }
+            if issued.counts.iter().any(|count| *count != 1) {
+                issued.counts.iter().for_each(|count| put(out, (*count).into()));
             }
         }
         Event::Apply { tick, choice, why } => {
