@@ -217,6 +217,8 @@ pub struct FirmwareConfig {
     pub version: FirmwareVersion,
     /// Board id (PSID), at most 16 characters.
     pub psid: String,
+    /// Whether there is a firmware tracer.
+    pub tracer: bool,
 }
 
 /// Section `[net]`: the port and its addresses.

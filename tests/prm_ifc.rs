@@ -54,6 +54,10 @@ const NOT_IN_IFC: &[(&str, &str)] = &[
     ("mbox_in", "mlx5/core/cmd.c"),
     ("mbox_out", "mlx5/core/cmd.c"),
     ("node_desc", "infiniband/hw/mlx5/main.c"),
+    ("sx_slice", "this device's own"),
+    ("rx_slice", "this device's own"),
+    ("tracer_string_event", "mlx5/core/diag/fw_tracer.h"),
+    ("tracer_timestamp_event", "mlx5/core/diag/fw_tracer.h"),
 ];
 
 /// Fields of the header that are wide reserved masks under a name of their own.

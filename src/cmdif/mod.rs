@@ -199,6 +199,17 @@ pub fn run(hca: &mut Hca, bus: &mut Bus, now: u64, input: &[u8]) -> (Vec<u8>, Re
     }
 }
 
+/// What a query command answers about the object `number`, to the device itself.
+fn query(ctx: &mut Ctx<'_>, opcode: Opcode, number: u32) -> Reply {
+    const INPUT: usize = 64;
+    let command = find(opcode).ok_or(CmdError::new(Status::BAD_OP_ERR, common::UNKNOWN_OPCODE))?;
+    let mut input = [0; INPUT];
+    input[..2].copy_from_slice(&opcode.0.to_be_bytes());
+    input[8..12].copy_from_slice(&number.to_be_bytes());
+    let Ctx { hca, bus, now, .. } = ctx;
+    (command.run)(&mut Ctx { opcode, op_mod: 0, uid: 0, hca, bus, now: *now }, &input)
+}
+
 /// What every command must satisfy before its handler sees it.
 fn admit(ctx: &Ctx<'_>, input: &[u8]) -> Result<&'static Command, CmdError> {
     MboxIn::new(input)?;

@@ -109,6 +109,11 @@ pub static KEYS: &[Key] = &[
     key("firmware.version", Rule::Typed("major.minor.subminor", reads_as::<FirmwareVersion>), "firmware version"),
     key("firmware.psid", Rule::Text(16), "board id (PSID) in QUERY_ADAPTER"),
     key(
+        "firmware.tracer",
+        Rule::Bool,
+        "firmware tracer: registers MTRC_*; the kernel's key for it is never relaxed, so a strict device refuses it",
+    ),
+    key(
         "net.mac",
         Rule::Typed("six hex bytes", reads_as::<MacAddr>),
         "permanent MAC address; node and system image GUID are derived from it",

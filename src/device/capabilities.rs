@@ -25,6 +25,8 @@ pub const ATOMIC: u16 = 0x3;
 pub const ROCE: u16 = 0x4;
 /// Capability type FLOW TABLE.
 pub const FLOW_TABLE: u16 = 0x7;
+/// Capability type DEBUG.
+pub const DEBUG: u16 = 0xd;
 /// Capability type device memory.
 pub const DEVICE_MEMORY: u16 = 0xf;
 /// Capability type GENERAL 2.

@@ -100,6 +100,11 @@ impl EventQueue {
         self.context.uar_page()
     }
 
+    /// Its memory.
+    pub fn buffer(&self) -> &PageList {
+        &self.buffer
+    }
+
     /// Its pages, as a query returns them.
     pub fn pas(&self) -> Vec<u8> {
         self.buffer.to_pas()

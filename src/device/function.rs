@@ -367,6 +367,7 @@ impl Function {
         let mut bytes = 0;
         // One time for all of it: reading the clock takes as long as a small message.
         let now = self.clock.now();
+        self.hca.tracer.tick(now);
         self.bus.advance(now);
         let look =
             if self.config.memory_enabled() { self.hca.poll_doorbells(&mut self.bus, now) } else { Look::default() };
@@ -385,6 +386,7 @@ impl Function {
         self.judged_keys();
         self.hca.run_flushes(&mut self.bus, now);
         let timers = self.hca.expire_cq_timers(now);
+        self.hca.write_traces(&mut self.bus);
         let mut blocked = false;
         for _ in 0..EVENTS_PER_PORTION {
             let Some(event) = self.hca.next_event() else { break };
@@ -402,7 +404,9 @@ impl Function {
         // What was issued in this turn may be due as well.
         let due = self.bus.advance(now);
         let pending = self.bus.next_due();
-        let deadline = [self.hca.cq_events.next_deadline(), polling, rdma, flush, pending].into_iter().flatten().min();
+        let trace = self.hca.tracer.next_deadline();
+        let deadlines = [self.hca.cq_events.next_deadline(), polling, rdma, flush, pending, trace];
+        let deadline = deadlines.into_iter().flatten().min();
         Progress {
             more: due || look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
             busy,

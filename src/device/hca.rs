@@ -18,9 +18,11 @@ use super::roce::RoceTable;
 use super::send::SendSchedule;
 use super::steering::Roots;
 use super::steering::walk::Verdict;
+use super::tracer::Tracer;
 use super::vport::NicVport;
 use crate::log_limit::limited;
-use crate::mkey::judged::{Judged, KeyLog};
+use crate::mkey::judged::{Judged, KeyLog, Outcome};
+use crate::mkey::policy::Origin;
 use crate::mkey::rules::KeyRules;
 use crate::mkey::translate::KeySpace;
 use crate::prm::eq::{CompEvent, PortStateChangeEvent};
@@ -156,10 +158,12 @@ pub struct Hca {
     pub cq_events: CqEvents,
     /// Multicast groups.
     pub multicast: multicast::Groups,
+    /// The firmware tracer.
+    pub tracer: Tracer,
     /// Doorbell pages that are polled, if the VMM may map them.
     pub polling: Option<Box<Polling>>,
     events: VecDeque<Event>,
-    events_lost: u64,
+    pub(super) events_lost: u64,
     internal_error: bool,
 }
 
@@ -208,6 +212,7 @@ impl Hca {
             pci_relaxed_ordering: false,
             cq_events: CqEvents::default(),
             multicast: multicast::Groups::default(),
+            tracer: Tracer::default(),
             polling: None,
             events: VecDeque::new(),
             events_lost: 0,
@@ -281,11 +286,17 @@ impl Hca {
 
     /// Counts, logs and traces a judgement on a key.
     pub fn note_key(&mut self, judged: Judged) {
+        if let (Outcome::Refused { syndrome, .. }, Origin::UmrEnable | Origin::UmrModify) =
+            (&judged.outcome, judged.origin)
+        {
+            self.tracer.key_refused(syndrome.0);
+        }
         self.key_log.note(&mut self.keys, judged);
     }
 
     fn forget_objects(&mut self) {
         self.clear_objects();
+        self.tracer.reset();
         self.cq_events.clear();
         self.events.clear();
     }
@@ -294,6 +305,7 @@ impl Hca {
     pub fn reset(&mut self) {
         self.step(Transition::Reset);
         self.clear_objects();
+        self.tracer.reset();
         self.objects.pages.reset();
         self.cq_events.clear();
         self.events.clear();
@@ -337,6 +349,7 @@ impl Hca {
 
     /// Queues an event; it is delivered after the command that caused it has completed.
     pub fn raise(&mut self, event: Event) {
+        self.tracer.event(&event);
         if self.events.len() >= MAX_EVENTS {
             self.events_lost += 1;
             return;

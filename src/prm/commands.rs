@@ -4,8 +4,8 @@
 use super::opcode::Opcode;
 use super::values::ObjType;
 use super::{
-    Layout, caps_flow, caps_general, caps_general2, caps_net, cmd, counters, cq, cqe, devx, eq, eqe, flow, flow_match,
-    hca, init_segment, mkey, pd, qos, qp, queue, reg, reg_counters, reg_device, srq, tir, vport, wqe,
+    Layout, caps_flow, caps_general, caps_general2, caps_net, cmd, counters, cq, cqe, devx, diag, eq, eqe, flow,
+    flow_match, hca, init_segment, mkey, pd, qos, qp, queue, reg, reg_counters, reg_device, srq, tir, vport, wqe,
 };
 
 /// Every declared layout, family by family.
@@ -20,6 +20,7 @@ pub fn all_layouts() -> impl Iterator<Item = &'static Layout> {
         cq::LAYOUTS,
         cqe::LAYOUTS,
         devx::LAYOUTS,
+        diag::LAYOUTS,
         eq::LAYOUTS,
         eqe::LAYOUTS,
         flow::LAYOUTS,
@@ -234,6 +235,12 @@ pub static REGISTERS: &[(RegisterId, &Layout)] = &[
     (RegisterId::SBCM, reg_device::SbcmReg::LAYOUT),
     (RegisterId::SBCAM, reg_device::SbcamReg::LAYOUT),
     (RegisterId::DTOR, reg_device::DtorReg::LAYOUT),
+    (RegisterId::CORE_DUMP, diag::CoreDumpReg::LAYOUT),
+    (RegisterId::MTRC_CAP, diag::MtrcCap::LAYOUT),
+    (RegisterId::MTRC_CONF, diag::MtrcConf::LAYOUT),
+    (RegisterId::MTRC_STDB, diag::MtrcStdb::LAYOUT),
+    (RegisterId::MTRC_CTRL, diag::MtrcCtrl::LAYOUT),
+    (RegisterId::RESOURCE_DUMP, diag::ResourceDump::LAYOUT),
 ];
 
 /// Every declared command in order of opcodes: input, output.

@@ -31,6 +31,7 @@ pub mod counters;
 pub mod cq;
 pub mod cqe;
 pub mod devx;
+pub mod diag;
 pub mod eq;
 pub mod eqe;
 pub mod event;

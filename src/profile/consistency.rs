@@ -25,6 +25,7 @@ pub(super) static QUERIED: &[(&str, u16)] = &[
     ("eswitch_manager", 0x8),
     ("eswitch_manager", 0x9),
     ("qos", 0xc),
+    ("debug", 0xd),
     ("device_memory", DEVICE_MEMORY),
     ("tls_tx", 0x11),
     ("tls_rx", 0x11),

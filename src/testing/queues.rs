@@ -85,6 +85,7 @@ impl QueueRig {
             EventType::SRQ_CATAS_ERROR,
             EventType::SRQ_LAST_WQE,
             EventType::SRQ_RQ_LIMIT,
+            EventType::DEVICE_TRACER,
         ];
         rig.events = rig.create_eq(0, types.iter().fold(0, |mask, t| mask | 1 << t.0), 6);
         rig.comp = rig.create_eq(1, 0, 6);

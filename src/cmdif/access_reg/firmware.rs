@@ -38,7 +38,9 @@ fn read_mcam(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
     {
         let first = MCAM_FIRST + group * MCAM_GROUP;
         let mut mask = out.mng_access_reg_cap_mask_mut();
-        for id in registers().map(|register| u32::from(register.id.0)) {
+        let tracer = ctx.hca.profile.firmware.tracer;
+        let exists = |id: &RegisterId| tracer || !super::tracer::REGISTERS.iter().any(|register| register.id == *id);
+        for id in registers().map(|register| register.id).filter(exists).map(|id| u32::from(id.0)) {
             if let Some(bit) = id.checked_sub(first).filter(|bit| *bit < MCAM_GROUP) {
                 // Bit n of the mask stands for the group's register n; bit 0 comes last.
                 bits::set(mask.as_bytes_mut(), MCAM_GROUP - 1 - bit, 1, 1);
@@ -131,7 +133,10 @@ mod tests {
         let mask = out.mng_access_reg_cap_mask();
         let regs = mask.access_regs();
         assert_eq!((regs.mcqi(), regs.mcqs(), regs.mcc(), regs.mcda(), regs.mtmp(), regs.mrtc()), (1, 1, 0, 0, 0, 0));
-        assert_eq!(regs.tracer_registers(), 0, "the driver's key for the tracer is never relaxed");
+        assert_eq!(regs.tracer_registers(), 0, "there is none in the profile");
+        let mut traced = self::rig(&["firmware.tracer=true"]);
+        let out = McamReg::new(traced.register_ok(RegisterId::MCAM.0, true, mcam.as_bytes())).unwrap();
+        assert_eq!(out.mng_access_reg_cap_mask().access_regs().tracer_registers(), 0xf);
         for group in 1..MCAM_GROUPS {
             mcam.set_access_reg_group(group);
             let out = McamReg::new(rig.register_ok(RegisterId::MCAM.0, true, mcam.as_bytes())).unwrap();

@@ -9,6 +9,8 @@ mod counters;
 mod device;
 mod firmware;
 mod port;
+mod resource_dump;
+mod tracer;
 
 use super::error::{CmdError, syndromes};
 use super::{Command, Ctx, Reply, unknown_op_mod};
@@ -41,6 +43,23 @@ syndromes! {
     17 EVENT_MODE "the event generation mode is reserved";
     18 COMPONENT "the firmware has no such component";
     19 INFORMATION "there is no such information about the component, or not at that offset";
+    20 WRITE_ONLY "the access register can only be written";
+    21 DUMP_FUNCTION "the dump is of another function, and there is none";
+    22 DUMP_TYPE "the menu of dumps does not have the segment type";
+    23 DUMP_INDEX "an index of the dump is beyond every object";
+    24 DUMP_COUNT "num_of_obj1 asks for more than one where the menu offers one";
+    25 DUMP_SEQUENCE "device_opaque and seq_num are not those of the last part of the dump";
+    26 DUMP_SIZE "the dump has no room for a dword";
+    27 DUMP_KEY "the dump cannot be written through the memory key";
+    28 NOTHING_TO_DUMP "no such object";
+    29 NO_SUCH_ENTRY "no such entry";
+    30 UNREADABLE "the entry cannot be read";
+    31 TRACER_OWNER "the tracer is not the driver's";
+    32 TRACE_MODE "trace_mode is not that of traces to memory";
+    33 TRACE_BUFFER "the buffer is larger than log_max_trace_buffer_size, or than what its key allows to write";
+    34 TRACE_STATUS "trace_status is reserved, or there is no buffer";
+    35 STRING_DB "the string database has no such part";
+    36 CORE_DUMP_TYPE "core dumps of that type are not advertised";
 }
 
 /// A register's image after the access.
@@ -54,7 +73,14 @@ struct Register {
 }
 
 /// The registers of every family.
-static REGISTERS: &[&[Register]] = &[port::REGISTERS, counters::REGISTERS, device::REGISTERS, firmware::REGISTERS];
+static REGISTERS: &[&[Register]] = &[
+    port::REGISTERS,
+    counters::REGISTERS,
+    device::REGISTERS,
+    firmware::REGISTERS,
+    resource_dump::REGISTERS,
+    tracer::REGISTERS,
+];
 
 pub(super) const COMMANDS: &[Command] =
     &[Command { opcode: Opcode::ACCESS_REG, phases: &[Phase::Enabled, Phase::Running], user: false, run: access_reg }];
@@ -82,6 +108,13 @@ fn access_reg(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let mut out = AccessRegisterOut::with_tail(image.len());
     out.register_data_mut().copy_from_slice(&image);
     Ok(out.into_inner())
+}
+
+/// Whether a command is about the tracer, which does not trace itself.
+pub fn is_of_tracer(input: &[u8]) -> bool {
+    let Ok(input) = AccessRegisterIn::new(input) else { return false };
+    let id = RegisterId(input.register_id() as u16);
+    input.opcode() == u32::from(Opcode::ACCESS_REG.0) && tracer::REGISTERS.iter().any(|register| register.id == id)
 }
 
 /// The register that a refused ACCESS_REG named, for the report.

@@ -135,6 +135,12 @@ impl Function {
             return Some(request.fail(&mut self.bus));
         };
         let name = opcode.to_string();
+        let waits = matches!(&result, Err(error) if error.syndrome == error::common::NO_ICM_PAGES);
+        if !(waits && self.may_wait(request.slot)) && !access_reg::is_of_tracer(&request.input) {
+            let (_, op_mod, uid) = cmdif::header(&request.input);
+            self.hca.tracer.tick(now);
+            self.hca.tracer.command(opcode, op_mod, uid, request.slot, &result);
+        }
         match &result {
             Ok(()) => {
                 log::debug!(target: "cx10::cmd", "{name}: OK");

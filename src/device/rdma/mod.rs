@@ -90,6 +90,11 @@ impl Schedule {
         !self.ready.is_empty() || !self.spreading.is_empty()
     }
 
+    /// How many queue pairs wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.ready.len()
+    }
+
     /// When the first timer goes off, or the first late packet arrives.
     pub fn next_deadline(&self) -> Option<u64> {
         let timer = self.timers.first().map(|(at, _)| *at);

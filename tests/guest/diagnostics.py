@@ -1,0 +1,132 @@
+"""What the driver finds out about its device: resource dumps and the firmware tracer, where the device has them.
+
+On a strict device the driver's own keys for both are refused, as kernels up to 7.3 ask for strong order; then the same
+tools say what a user sees.
+"""
+
+import json
+import os
+import re
+
+import rdma
+from harness import check, kernel_log, read, run, wait, write
+
+TRACING = "/sys/kernel/tracing"
+DEVICE = rdma.mlx5()
+PCI = os.path.basename(os.path.realpath(f"/sys/class/infiniband/{DEVICE.name}/device"))
+
+
+def devlink(*argv):
+    return json.loads(run("devlink", "-j", "health", *argv))
+
+
+def reporters():
+    """The reporters of the device, and of its port."""
+    found = {}
+    for handle, entries in devlink("show")["health"].items():
+        if PCI in handle:
+            found.update({entry["reporter"]: handle for entry in entries})
+    return found
+
+
+def dump(reporter):
+    handle = reporters()[reporter]
+    run("devlink", "health", "dump", "clear", handle, "reporter", reporter, ok=False)
+    return run("devlink", "health", "dump", "show", handle, "reporter", reporter)
+
+
+def segments(data):
+    """The segments of a resource dump: (type, bytes)."""
+    found = []
+    while data:
+        length = int.from_bytes(data[:2], "big") * 4
+        assert 4 <= length <= len(data), f"a segment of {length} bytes where {len(data)} are left"
+        found.append((int.from_bytes(data[2:4], "big"), data[:length]))
+        data = data[length:]
+    return found
+
+
+def resource(kind, argv):
+    """The raw dump of the first resource, as the RDMA tool shows it."""
+    entries = json.loads(run("rdma", "-j", "-d", "resource", "show", kind, *argv))
+    raw = json.loads(run("rdma", "-j", "-r", "resource", "show", kind, *argv))
+    assert len(entries) == len(raw) >= 1, f"{entries}, {raw}"
+    return entries[0], bytes(raw[0]["data"])
+
+
+if not DEVICE.strict:
+
+    @check
+    def a_raw_resource_is_what_the_query_command_returns():
+        entry, data = resource("qp", ["link", f"{DEVICE.name}/1"])
+        kinds = [kind for kind, _ in segments(data)]
+        assert kinds == [0xFFFE, 0xFFFA, 0x4000, 0xFFFB], kinds
+        segment = segments(data)[2][1]
+        assert int.from_bytes(segment[8:12], "big") == entry["lqpn"], f"{entry}: {segment[:16].hex()}"
+        # query_qp_out.qpc.state behind the segment's and the command's heads.
+        state = segment[16 + 0x18] >> 4
+        assert state == 3, f"{entry['state']}: state {state}"
+        return f"{len(data)} bytes of QP {entry['lqpn']:#x}"
+
+    @check
+    def the_reporters_of_the_queues_dump_contexts_and_rings():
+        told = []
+        for reporter, parts in {"tx": ("SX Slice", "QPC", "Send Buff"), "rx": ("RX Slice", "QPC", "receive_buff")}.items():
+            text = dump(reporter)
+            missing = [part for part in parts if part.lower().replace("_", " ") not in text.lower().replace("_", " ")]
+            assert not missing, f"{reporter}: {missing} in {text[:2000]}"
+            told.append(f"{reporter}: {len(text)} characters")
+        return ", ".join(told)
+
+    @check
+    def the_trace_tells_what_the_device_does():
+        enable = f"{TRACING}/events/mlx5/mlx5_fw/enable"
+        if not os.path.exists(enable):
+            run("mount", "-t", "tracefs", "tracefs", TRACING)
+        write(enable, "1")
+        write(f"{TRACING}/trace", "")
+        run("ethtool", "-g", DEVICE.net)
+        run("ip", "link", "set", DEVICE.net, "mtu", "3000")
+        run("ip", "link", "set", DEVICE.net, "mtu", str(rdma.MTU))
+        lines = wait("a traced command", lambda: [l for l in read(f"{TRACING}/trace").splitlines() if "CREATE_SQ" in l])
+        write(enable, "0")
+        # DEVICE [TIME] LOST [SOURCE] MESSAGE
+        pattern = re.compile(rf"mlx5_fw: {re.escape(PCI)} \[0x[0-9a-f]+\] 0 \[0x10\] CREATE_SQ op_mod 0x0 uid 0x0 slot \d+$")
+        assert any(pattern.search(line) for line in lines), lines[:3]
+        return f"{len(read(f'{TRACING}/trace').splitlines())} lines, as {lines[0].split('mlx5_fw: ')[1]!r}"
+
+    @check
+    def the_firmware_reporter_dumps_its_state():
+        text = dump("fw")
+        for part in ("dump fw traces", "core dump: interface step 1", "QP 0x", "core dump ends"):
+            assert part in text, f"{part!r} is not in {text[-3000:]}"
+        queues = len(re.findall(r"(?:EQ|CQ|QP|SQ|RQ) 0x[0-9a-f]+: ", text))
+        return f"{queues} queues in {len(text)} characters"
+
+    @check
+    def the_vnic_reporter_diagnoses_and_is_traced():
+        write(f"{TRACING}/events/mlx5/mlx5_fw/enable", "1")
+        write(f"{TRACING}/trace", "")
+        text = run("devlink", "health", "diagnose", reporters()["vnic"], "reporter", "vnic")
+        assert "invalid_command" in text, text
+        lines = wait("a trace", lambda: [l for l in read(f"{TRACING}/trace").splitlines() if "QUERY_VNIC_ENV" in l])
+        write(f"{TRACING}/events/mlx5/mlx5_fw/enable", "0")
+        return lines[0].split("mlx5_fw: ")[1]
+
+else:
+
+    @check
+    def the_drivers_own_keys_are_refused():
+        log = kernel_log()
+        for text in ("FWTracer: Failed to create mkey", "Resource dump: Failed to create mkey"):
+            assert any(text in line for line in log), f"{text!r} is not in the log"
+        return "; ".join(line for line in log if "FWTracer" in line or "esource dump" in line)
+
+    @check
+    def without_them_dumps_do_not_exist():
+        done = {}
+        for reporter in ("fw", "tx"):
+            handle = reporters()[reporter]
+            text = run("devlink", "health", "dump", "show", handle, "reporter", reporter, ok=False)
+            done[reporter] = text.strip()[:200]
+        return json.dumps(done)
