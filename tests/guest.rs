@@ -427,6 +427,82 @@ fn rdma_survives_a_wire_that_loses_doubles_and_delays() {
     assert!(traffic["retries"].as_u64() > Some(10), "nothing was sent again: {traffic}");
 }
 
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_reaches_device_memory_and_dma_bufs() {
+    rdma("memory", "connectx7", &["guest/run.py", "memory"], &[]);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn device_memory_and_dma_bufs_are_judged_on_a_strict_device() {
+    let report = rdma("memory-strict", "connectx10-c2c", &["guest/run.py", "memory"], &[]);
+    report.iter().for_each(all_refusals_name_the_ordering);
+}
+
+/// What a strict device makes the driver say that makes keys for dumps and traces when it loads.
+const REFUSED_DIAGNOSTICS: [&str; 4] = [
+    "*FWTracer: Failed to create mkey*",
+    "*Failed to init FW tracer*",
+    "*Resource dump: Failed to create mkey*",
+    "*Failed to init Resource dump*",
+];
+
+fn diagnostics(kernel: &str, profile: &str, options: &[&str]) -> Option<Value> {
+    let strict = profile == "connectx10-c2c";
+    let mut expected: Vec<&str> = if strict { vec![REFUSED_KEY[0]] } else { Vec::new() };
+    let key_cache = allowed(KEY_CACHE);
+    if strict {
+        expected.extend(REFUSED_DIAGNOSTICS);
+        expected.extend(key_cache.iter().filter(|_| kernel == "6.12").map(String::as_str));
+    }
+    boot(&Boot {
+        name: &format!("diagnostics-{kernel}-{profile}"),
+        kernel,
+        profile,
+        directory: "",
+        script: &["guest/run.py", "diagnostics"],
+        options,
+        unbinds: false,
+        expected: &expected,
+        refuses: if strict { Refuses::Script } else { Refuses::Nothing },
+    })
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn dumps_and_traces_reach_the_tools_of_linux_7_3() {
+    diagnostics("7.3", "connectx7", &[]);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn dumps_and_traces_reach_the_tools_of_linux_6_12() {
+    diagnostics("6.12", "connectx7", &[]);
+}
+
+/// The keys of the driver itself for both, on a device that has them and judges.
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn the_drivers_keys_for_dumps_and_traces_are_refused_on_a_strict_device() {
+    const HAS_BOTH: [&str; 8] = [
+        "--set",
+        "firmware.tracer=true",
+        "--set",
+        "caps.general.debug=1",
+        "--set",
+        "caps.debug.resource_dump=1",
+        "--set",
+        "caps.debug.core_dump_general=1",
+    ];
+    let Some(report) = diagnostics("7.3", "connectx10-c2c", &HAS_BOTH) else { return };
+    let refused = report["device"]["keys"]["refused"].as_array().expect("a list");
+    let paths: Vec<&str> = refused.iter().filter_map(|refusal| refusal["driver_path"].as_str()).collect();
+    for part in ["firmware tracer", "resource dump"] {
+        assert!(paths.iter().any(|path| path.starts_with(part)), "{part} is not in {paths:?}");
+    }
+}
+
 /// One of the tests asks for the longest completion queue there is, half a gigabyte.
 const SUITE_MEMORY: [&str; 2] = ["--mem", "2G"];
 

@@ -1,14 +1,14 @@
-//! ALLOC_MEMIC and DEALLOC_MEMIC (PRM "Device Memory"; kernel `mlx5_ib dm.c:mlx5_cmd_alloc_memic`).
+//! ALLOC_MEMIC, DEALLOC_MEMIC and MODIFY_MEMIC (PRM "Device Memory"; kernel `mlx5_ib dm.c`).
 //!
 //! The driver proposes a range of pages, the device picks an address in it; NO_RES makes the driver try the next
-//! range. Addresses are BAR 0 offsets. MODIFY_MEMIC is not implemented: `memic_operations` reads 0.
+//! range. Addresses are BAR 0 offsets. MODIFY_MEMIC shows an allocation a second time, for an operation on its bytes.
 
 use super::error::{CmdError, Syndrome, common, syndromes};
 use super::{Command, Ctx, Reply, done, unknown_op_mod};
 use crate::device::capabilities::DEVICE_MEMORY;
-use crate::device::memic::{GRANULE, MemicRange, place};
+use crate::device::memic::{GRANULE, MemicRange, Operation, place};
 use crate::prm::opcode::Opcode;
-use crate::prm::pd::{AllocMemicIn, AllocMemicOut, DeallocMemicIn};
+use crate::prm::pd::{AllocMemicIn, AllocMemicOut, DeallocMemicIn, ModifyMemicIn, ModifyMemicOut};
 use crate::prm::status::Status;
 
 syndromes! {
@@ -21,19 +21,31 @@ syndromes! {
     5 NO_ROOM "the range has no room for the allocation";
     6 NOT_ALLOCATED "no allocation starts at the address";
     7 OTHER_SIZE "the allocation at the address has another size";
+    8 OPERATION "memic_operations does not have the operation";
+    9 NOT_SHOWN "the allocation is not shown for the operation";
+    10 SHOWN "the allocation is still shown for an operation";
 }
 
-pub(super) const COMMANDS: &[Command] =
-    &[Command::running(Opcode::ALLOC_MEMIC, alloc_memic), Command::running(Opcode::DEALLOC_MEMIC, dealloc_memic)];
+pub(super) const COMMANDS: &[Command] = &[
+    Command::running(Opcode::ALLOC_MEMIC, alloc_memic),
+    Command::running(Opcode::DEALLOC_MEMIC, dealloc_memic),
+    Command::running(Opcode::MODIFY_MEMIC, modify_memic),
+];
 
-fn capable(ctx: &Ctx<'_>) -> Result<(), CmdError> {
+fn capable(ctx: &Ctx<'_>, op_mods: u16) -> Result<(), CmdError> {
     if ctx.hca.caps.get(DEVICE_MEMORY, "memic") == 0 {
         return Err(CmdError::new(Status::BAD_OP_ERR, common::NOT_CAPABLE));
     }
-    if ctx.op_mod != 0 {
+    if ctx.op_mod >= op_mods {
         return Err(unknown_op_mod());
     }
     Ok(())
+}
+
+/// The allocation that starts at an address.
+fn allocation(ctx: &Ctx<'_>, start: u64) -> Result<(u32, MemicRange), CmdError> {
+    let found = ctx.hca.objects.memics.iter().find(|(_, entry)| entry.object.start == start);
+    found.map(|(id, entry)| (id, entry.object)).ok_or(CmdError::new(Status::BAD_PARAM_ERR, syn::NOT_ALLOCATED))
 }
 
 fn refuse<T>(syndrome: Syndrome) -> Result<T, CmdError> {
@@ -41,7 +53,7 @@ fn refuse<T>(syndrome: Syndrome) -> Result<T, CmdError> {
 }
 
 fn alloc_memic(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
-    capable(ctx)?;
+    capable(ctx, 1)?;
     let input = AllocMemicIn::new(input)?;
     let cap = |field| ctx.hca.caps.get(DEVICE_MEMORY, field);
     let len = u64::from(input.memic_size());
@@ -57,8 +69,8 @@ fn alloc_memic(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         return refuse(syn::ALIGNMENT);
     }
     let align = GRANULE.checked_shl(log_align).filter(|align| *align != 0).unwrap_or(1 << 63);
-    let window = MemicRange { start: cap("memic_bar_start_addr"), len: cap("memic_bar_size") };
-    let range = MemicRange { start: input.range_start_addr(), len: u64::from(input.range_size()) };
+    let window = MemicRange::new(cap("memic_bar_start_addr"), cap("memic_bar_size"));
+    let range = MemicRange::new(input.range_start_addr(), input.range_size().into());
     if !window.contains(range.start, range.len) {
         return refuse(syn::RANGE);
     }
@@ -66,26 +78,49 @@ fn alloc_memic(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
     let Some(start) = place(taken, range, len, align) else {
         return Err(CmdError::new(Status::NO_RES_ERR, syn::NO_ROOM));
     };
-    ctx.hca.objects.create(ctx.uid, MemicRange { start, len }, &[])?;
+    ctx.hca.objects.create(ctx.uid, MemicRange::new(start, len), &[])?;
     let mut out = AllocMemicOut::zeroed();
     out.set_memic_start_addr(start);
     Ok(out.into_inner())
 }
 
 fn dealloc_memic(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
-    capable(ctx)?;
+    capable(ctx, 1)?;
     let input = DeallocMemicIn::new(input)?;
-    let start = input.memic_start_addr();
-    let found = ctx.hca.objects.memics.iter().find(|(_, entry)| entry.object.start == start);
-    let Some((id, range)) = found.map(|(id, entry)| (id, entry.object)) else {
-        return refuse(syn::NOT_ALLOCATED);
-    };
+    let (id, range) = allocation(ctx, input.memic_start_addr())?;
+    if range.operations != 0 {
+        return Err(CmdError::new(Status::BAD_RES_STATE_ERR, syn::SHOWN));
+    }
     if range.len != u64::from(input.memic_size()) {
         return refuse(syn::OTHER_SIZE);
     }
     ctx.hca.objects.destroy::<MemicRange>(ctx.uid, id)?;
     ctx.hca.memic.clear(range);
     done()
+}
+
+/// Modifiers of MODIFY_MEMIC.
+const SHOW: u16 = 0;
+
+fn modify_memic(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
+    capable(ctx, 2)?;
+    let input = ModifyMemicIn::new(input)?;
+    let number = input.memic_operation_type();
+    let offered = ctx.hca.caps.get(DEVICE_MEMORY, "memic_operations").checked_shr(number).unwrap_or(0) & 1 != 0;
+    let Some(operation) = Operation::from_number(number).filter(|_| offered) else { return refuse(syn::OPERATION) };
+    let (id, range) = allocation(ctx, input.memic_start_addr())?;
+    let bit = 1 << number;
+    let mut out = ModifyMemicOut::zeroed();
+    let operations = if ctx.op_mod == SHOW {
+        out.set_memic_operation_addr(operation.shown(range.start));
+        range.operations | bit
+    } else if range.operations & bit == 0 {
+        return refuse(syn::NOT_SHOWN);
+    } else {
+        range.operations & !bit
+    };
+    ctx.hca.objects.get_mut::<MemicRange>(ctx.uid, id)?.operations = operations;
+    Ok(out.into_inner())
 }
 
 #[cfg(test)]
@@ -143,6 +178,68 @@ mod tests {
         assert_eq!(refused(&mut rig, &dealloc(first, 128)), (3, syn::NOT_ALLOCATED.0));
         rig.ok(&dealloc(second, 64), 16);
         assert!(rig.function.hca().census().is_empty());
+    }
+
+    fn modify(op_mod: u16, operation: u32, start: u64) -> Vec<u8> {
+        let mut input = ModifyMemicIn::zeroed();
+        input.set_opcode(u32::from(Opcode::MODIFY_MEMIC.0));
+        input.set_op_mod(op_mod.into());
+        input.set_memic_operation_type(operation);
+        input.set_memic_start_addr(start);
+        input.into_inner()
+    }
+
+    fn show(rig: &mut Rig, operation: u32, start: u64) -> u64 {
+        ModifyMemicOut::new(rig.ok(&modify(0, operation, start), 64)).expect("64 bytes").memic_operation_addr()
+    }
+
+    fn byte(rig: &mut Rig, at: u64) -> u8 {
+        let mut buf = [0xee];
+        rig.function.bar_read(at, &mut buf);
+        buf[0]
+    }
+
+    /// As rdma-core's `test_mlx5_dm_ops.py` has it.
+    #[test]
+    fn bytes_are_incremented_and_tested_and_set_in_one_step() {
+        let mut rig = up(&[]);
+        let at = start(&mut rig, &alloc(3, 1, 128, 0)) + 5;
+        let (increment, test_and_set) = (show(&mut rig, 0, at - 5) + 5, show(&mut rig, 1, at - 5) + 5);
+        assert_ne!(increment & !0xfff, test_and_set & !0xfff, "a driver maps them by pages");
+        rig.function.bar_write(at, &[0xfe]);
+        for _ in 0..4 {
+            rig.function.bar_write(increment, &[1]);
+        }
+        assert_eq!(byte(&mut rig, increment), 2);
+        assert_eq!(byte(&mut rig, at + 1), 0, "no carry");
+        assert_eq!((byte(&mut rig, test_and_set), byte(&mut rig, test_and_set)), (2, 1));
+        assert_eq!(byte(&mut rig, at), 1);
+        // What is not a byte, not allocated or not shown is no operation.
+        rig.function.bar_write(increment, &[1, 1]);
+        rig.function.bar_write(increment + 128, &[1]);
+        rig.function.bar_write(test_and_set, &[9]);
+        assert_eq!((byte(&mut rig, at), byte(&mut rig, test_and_set + 128)), (1, 0));
+        assert_eq!(refused(&mut rig, &dealloc(at - 5, 128)), (9, syn::SHOWN.0));
+        rig.ok(&modify(1, 0, at - 5), 64);
+        rig.function.bar_write(increment, &[1]);
+        assert_eq!(byte(&mut rig, at), 1);
+        rig.ok(&modify(1, 1, at - 5), 64);
+        rig.ok(&dealloc(at - 5, 128), 16);
+    }
+
+    #[test]
+    fn operations_that_do_not_exist_are_refused() {
+        let mut rig = up(&[]);
+        let at = start(&mut rig, &alloc(3, 1, 64, 0));
+        for operation in [2, 31, 32, 255] {
+            assert_eq!(refused(&mut rig, &modify(0, operation, at)), (3, syn::OPERATION.0));
+        }
+        assert_eq!(refused(&mut rig, &modify(0, 0, at + 64)), (3, syn::NOT_ALLOCATED.0));
+        assert_eq!(refused(&mut rig, &modify(1, 0, at)), (3, syn::NOT_SHOWN.0));
+        assert_eq!(refused(&mut rig, &modify(2, 0, at)), (3, common::UNKNOWN_OP_MOD.0));
+        let mut none = up(&["caps.dev_mem.memic_operations=0"]);
+        let at = start(&mut none, &alloc(3, 1, 64, 0));
+        assert_eq!(refused(&mut none, &modify(0, 0, at)), (3, syn::OPERATION.0));
     }
 
     #[test]

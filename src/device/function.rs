@@ -248,7 +248,7 @@ impl Function {
         } else if offset < init_segment::SIZE {
             self.segment.read(offset, buf, self.clock.now());
         } else if let Some(at) = offset.checked_sub(memic::BAR_OFFSET) {
-            self.hca.memic.read(at, buf);
+            self.hca.read_memic(at, buf);
         }
     }
 
@@ -267,7 +267,7 @@ impl Function {
             });
             effects.into_iter().flatten().for_each(|effect| self.segment_effect(effect));
         } else if let Some(at) = offset.checked_sub(memic::BAR_OFFSET) {
-            self.hca.memic.write(at, data);
+            self.hca.write_memic(at, data);
         } else {
             self.uar_write(offset, data);
         }

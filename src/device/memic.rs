@@ -1,6 +1,12 @@
 //! MEMIC: memory on the device that a driver maps through BAR 0 (PRM "Device Memory"; kernel `dm.c`).
+//!
+//! Behind the memory, BAR 0 shows it again once for each operation: what is written or read there is done to the byte of
+//! the memory in one step (rdma-core `mlx5dv_dm_map_op_addr(3)`, `tests/test_mlx5_dm_ops.py`). Only allocations that
+//! the driver has asked an operation for are shown there.
 
+use super::hca::Hca;
 use super::objects::Charged;
+use crate::log_limit::limited;
 
 /// Offset of the memory in BAR 0.
 pub const BAR_OFFSET: u64 = 16 << 20;
@@ -17,11 +23,42 @@ pub struct MemicRange {
     pub start: u64,
     /// Bytes.
     pub len: u64,
+    /// Operations that are shown, bit n for operation n.
+    pub operations: u32,
+}
+
+/// Operations on device memory: `memic_operation_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A byte that is written is added to the one in memory.
+    Increment = 0,
+    /// A byte that is read is 1 afterwards.
+    TestAndSet = 1,
+}
+
+impl Operation {
+    /// Every one, in the order of their numbers.
+    const ALL: [Operation; 2] = [Operation::Increment, Operation::TestAndSet];
+
+    /// The operation with this number.
+    pub fn from_number(number: u32) -> Option<Operation> {
+        Operation::ALL.get(number as usize).copied()
+    }
+
+    /// Where `at`, an offset in BAR 0, is shown for the operation.
+    pub fn shown(self, at: u64) -> u64 {
+        at + SIZE * (1 + self as u64)
+    }
 }
 
 impl Charged for MemicRange {}
 
 impl MemicRange {
+    /// A range for which no operation is shown.
+    pub fn new(start: u64, len: u64) -> MemicRange {
+        MemicRange { start, len, operations: 0 }
+    }
+
     /// Whether `len` bytes from `start` lie in this range.
     pub fn contains(&self, start: u64, len: u64) -> bool {
         start.checked_sub(self.start).is_some_and(|at| at <= self.len && len <= self.len - at)
@@ -86,6 +123,62 @@ impl DeviceMemory {
     }
 }
 
+/// What an access behind [`BAR_OFFSET`] reaches.
+enum Reached {
+    /// The memory, from its start.
+    Memory(u64),
+    /// A byte of it, for an operation.
+    Operation(Operation, u64),
+    /// Nothing.
+    Nothing,
+}
+
+impl Hca {
+    fn reach_memic(&self, at: u64, len: usize) -> Reached {
+        let Some(shown) = (at / SIZE).checked_sub(1) else { return Reached::Memory(at) };
+        let operation = u32::try_from(shown).ok().and_then(Operation::from_number);
+        let Some(operation) = operation else { return Reached::Nothing };
+        let at = at % SIZE;
+        let ranges = self.objects.memics.iter().map(|(_, entry)| &entry.object);
+        let mut shows = ranges.filter(|range| range.operations >> operation as u32 & 1 != 0);
+        // Operations are on bytes; `memic_increment_size` and `memic_test_and_set_size` say no more.
+        if len != 1 || !shows.any(|range| range.contains(BAR_OFFSET + at, 1)) {
+            limited!(warn, target: "cx10::device", "{operation:?} of {len} bytes at {at:#x} of the device memory is not offered");
+            return Reached::Nothing;
+        }
+        Reached::Operation(operation, at)
+    }
+
+    /// The processor reads behind [`BAR_OFFSET`].
+    pub fn read_memic(&mut self, at: u64, buf: &mut [u8]) {
+        match self.reach_memic(at, buf.len()) {
+            Reached::Memory(at) => self.memic.read(at, buf),
+            Reached::Operation(operation, at) => {
+                self.memic.read(at, buf);
+                if operation == Operation::TestAndSet {
+                    self.memic.write(at, &[1]);
+                }
+            }
+            Reached::Nothing => buf.fill(0),
+        }
+    }
+
+    /// The processor writes behind [`BAR_OFFSET`].
+    pub fn write_memic(&mut self, at: u64, data: &[u8]) {
+        match self.reach_memic(at, data.len()) {
+            Reached::Memory(at) => self.memic.write(at, data),
+            Reached::Operation(Operation::Increment, at) => {
+                let mut byte = [0];
+                self.memic.read(at, &mut byte);
+                let sum = byte[0].wrapping_add(data.first().copied().unwrap_or(0));
+                self.memic.write(at, &[sum]);
+            }
+            // Nothing is written where a read sets.
+            Reached::Operation(Operation::TestAndSet, _) | Reached::Nothing => {}
+        }
+    }
+}
+
 impl Default for DeviceMemory {
     fn default() -> DeviceMemory {
         DeviceMemory::new()
@@ -98,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_place_is_aligned_free_and_inside() {
-        let range = |start, len| MemicRange { start, len };
+        let range = MemicRange::new;
         let taken = [range(0x1000, 0x40), range(0x1080, 0x80)];
         let find = |within, len, align| place(taken.to_vec(), within, len, align);
         let page = range(0x1000, 0x1000);

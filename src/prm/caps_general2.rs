@@ -61,7 +61,9 @@ crate::prm::layout! {
     /// Capability type 0xf: device memory.
     pub struct DeviceMemCap = "device_mem_cap", 0x100 bytes {
         memic @ 0x0 : 1;
+        memic_increment_size @ 0x20 : 8, extra "rdma-core tests/test_mlx5_dm_ops.py";
         log_min_memic_alloc_size @ 0x2b : 5;
+        memic_test_and_set_size @ 0x30 : 8, extra "rdma-core tests/test_mlx5_dm_ops.py";
         log_max_memic_addr_alignment @ 0x38 : 8;
         memic_bar_start_addr @ 0x40 : 64;
         memic_bar_size @ 0x80 : 32;
