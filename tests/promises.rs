@@ -40,6 +40,7 @@ static PROMISES: &[(u16, &str, &[Opcode])] = &[
     (0, "terminate_scatter_list_mkey", &[Opcode::QUERY_SPECIAL_CONTEXTS]),
     (0, "dump_fill_mkey", &[Opcode::QUERY_SPECIAL_CONTEXTS]),
     (0, "device_memory", &[Opcode::ALLOC_MEMIC, Opcode::DEALLOC_MEMIC]),
+    (0x20, "query_vuid", &[Opcode::QUERY_VUID]),
     (0xf, "memic_operations", &[Opcode::MODIFY_MEMIC]),
     (0, "log_max_pd", &[Opcode::ALLOC_PD, Opcode::DEALLOC_PD]),
     (0, "log_max_transport_domain", &[Opcode::ALLOC_TRANSPORT_DOMAIN, Opcode::DEALLOC_TRANSPORT_DOMAIN]),

@@ -28,6 +28,7 @@ syndromes! {
     8 UMEM_RIGHTS "the key allows what the user memory region does not";
     9 MEMIC_RANGE "the key does not lie in allocated device memory";
     10 PRIVILEGED_MODE "user contexts cannot make keys on DMA addresses";
+    11 DATA_DIRECT_MODE "data_direct is for keys on DMA addresses only";
 }
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -84,7 +85,12 @@ fn admit(
     input: &CreateMkeyIn<&[u8]>,
 ) -> Result<Admitted, Violation> {
     if input.data_direct() != 0 {
-        return Err(other(defect("data_direct", 1, syn::DATA_DIRECT)));
+        if ctx.hca.caps.general("data_direct") == 0 {
+            return Err(other(defect("data_direct", 1, syn::DATA_DIRECT)));
+        }
+        if context.mode != Mode::Pa {
+            return Err(other(defect("data_direct", 1, syn::DATA_DIRECT_MODE)));
+        }
     }
     context.check().map_err(other)?;
     let caps = ctx.hca.key_rules.ordering(ctx.hca.pci_relaxed_ordering);
@@ -112,6 +118,9 @@ fn translations(
     }
     if octwords != 0 && context.mode.entries_per_octword() == 0 {
         return Err(actual(syn::LIST_IN_MODE));
+    }
+    if input.data_direct() != 0 {
+        return Ok((Translations::DataDirect, Vec::new()));
     }
     if octwords > context.octwords {
         return Err(actual(syn::LIST_TOO_LONG));

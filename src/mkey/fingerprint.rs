@@ -106,7 +106,8 @@ static SITES: &[Site] = &[
         matches: |c| c.free && c.umr_en,
     },
     Site {
-        path: "software steering (CORE/steering/sws/dr_send.c:dr_create_mkey)",
+        path: "data direct (IB/main.c:mlx5_ib_create_data_direct_resources) or software steering \
+               (CORE/steering/sws/dr_send.c:dr_create_mkey)",
         user: false,
         modes: &[Mode::Pa],
         matches: |c| c.length64 && c.rights == Rights::all(),

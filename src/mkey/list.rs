@@ -256,6 +256,8 @@ pub enum Translations {
         /// Where the key starts.
         start: u64,
     },
+    /// Addresses as the device's data-direct function has them. There is no such function, so they lead nowhere.
+    DataDirect,
 }
 
 /// A page address that does not fit the page size.
@@ -328,7 +330,10 @@ impl Translations {
             Translations::Mtt(pages) => pages.load(at, room, bytes),
             Translations::Klm(list) => list.load(at, room, bytes, repeat),
             Translations::Ksm(list) => list.load(at, room, bytes),
-            Translations::None | Translations::Umem { .. } | Translations::DeviceMemory { .. } => {}
+            Translations::None
+            | Translations::Umem { .. }
+            | Translations::DeviceMemory { .. }
+            | Translations::DataDirect => {}
         }
     }
 
@@ -362,7 +367,10 @@ impl Translations {
                 out[4..8].copy_from_slice(&ksm.key.to_be_bytes());
                 out[8..].copy_from_slice(&ksm.va.to_be_bytes());
             }
-            Translations::None | Translations::Umem { .. } | Translations::DeviceMemory { .. } => {}
+            Translations::None
+            | Translations::Umem { .. }
+            | Translations::DeviceMemory { .. }
+            | Translations::DataDirect => {}
         }
         out
     }

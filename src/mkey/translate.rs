@@ -341,7 +341,7 @@ fn step(objects: &Objects, space: &KeySpace, access: Access, frame: &Frame<'_>) 
     match &key.list {
         Translations::None if context.mode == Mode::Pa => Ok(piece(Place::Memory(Iova(va)), left, order)),
         Translations::None if context.mode == Mode::Mtt => Err(unwritten(context, index(context, va)?)),
-        Translations::None => Err(KeyError::NotPresent),
+        Translations::None | Translations::DataDirect => Err(KeyError::NotPresent),
         Translations::Mtt(pages) => {
             let index = index(context, va)?;
             let run = pages.run(index);

@@ -323,6 +323,35 @@ fn a_device_memory_key_lies_in_one_allocation_and_holds_it() {
     rig.ok(dealloc.as_bytes(), 16);
 }
 
+/// The driver makes its keys for data direct as soon as it sees the capability, a strong one first
+/// (kernel `mlx5_ib main.c:mlx5_ib_create_data_direct_resources`).
+#[test]
+fn data_direct_keys_are_judged_and_lead_nowhere() {
+    let sets = ["caps.general.data_direct=1"];
+    let mut rig = Rig::new(Profile::with("connectx10-c2c", &sets).expect("a legal profile"));
+    rig.bring_up();
+    let pd = AllocPdOut::new(rig.ok(&Rig::input(Opcode::ALLOC_PD.0, 0, 16), 16)).expect("16 bytes").pd();
+    let key = |relaxed: u32, mode: u32| {
+        let mut input = CreateMkeyIn::zeroed();
+        input.set_opcode(Opcode::CREATE_MKEY.0.into());
+        input.set_data_direct(1);
+        let mut mkc = input.memory_key_mkey_entry_mut();
+        mkc.set_lw(1);
+        mkc.set_lr(1);
+        mkc.set_pd(pd);
+        mkc.set_length64(1);
+        mkc.set_qpn(0xff_ffff);
+        mkc.set_access_mode_1_0(mode);
+        mkc.set_relaxed_ordering_write(relaxed);
+        input.into_inner()
+    };
+    assert_eq!(refused(&rig.exec(&key(0, 0), 16)), (BAD_PARAM, crate::mkey::policy::syn::STRONG_WRITE.0));
+    assert_eq!(refused(&rig.exec(&key(1, 1), 16)), (BAD_PARAM, syn::DATA_DIRECT_MODE.0));
+    let index = CreateMkeyOut::new(rig.ok(&key(1, 0), 16)).expect("16 bytes").mkey_index();
+    let list = &rig.function.hca().objects.mkeys.get(index).expect("created above").object.list;
+    assert_eq!(*list, Translations::DataDirect);
+}
+
 #[test]
 fn contexts_that_the_device_cannot_have_are_refused_each_by_its_own_check() {
     let (mut rig, pd) = up();

@@ -288,6 +288,13 @@ fn device_memory_keys_count_from_zero() {
 }
 
 #[test]
+fn keys_of_the_data_direct_function_lead_nowhere() {
+    let mut world = World::new();
+    let key = world.key_with(0, 0, 0, 0, Translations::DataDirect, |context| context.length64 = true);
+    assert_eq!(world.ask(&request(key, 0x1000, 8)), Err(KeyError::NotPresent));
+}
+
+#[test]
 fn a_key_on_user_memory_finds_the_regions_pages() {
     let mut world = World::new();
     let pas: Vec<u8> = [0x9000u64, 0x4000].iter().flat_map(|page| page.to_be_bytes()).collect();
