@@ -440,6 +440,73 @@ fn device_memory_and_dma_bufs_are_judged_on_a_strict_device() {
     report.iter().for_each(all_refusals_name_the_ordering);
 }
 
+/// On-demand paging by the scheme that the profile has and the kernel prefers.
+fn on_demand_paging(kernel: &str, profile: &str, options: &[&str]) -> Option<Value> {
+    let strict = profile == "connectx10-c2c";
+    let mut expected: Vec<&str> = if strict { REFUSED_KEY.to_vec() } else { Vec::new() };
+    expected.extend(strict.then_some("*Failed to register MKEY -22*"));
+    let said = allowed(KEY_CACHE);
+    expected.extend(said.iter().filter(|_| strict && kernel == "6.12").map(String::as_str));
+    boot(&Boot {
+        name: &format!("odp-{kernel}-{profile}-{}", options.len()),
+        kernel,
+        profile,
+        directory: "",
+        script: &["guest/run.py", "odp"],
+        options,
+        unbinds: false,
+        expected: &expected,
+        refuses: if strict { Refuses::Script } else { Refuses::Nothing },
+    })
+}
+
+/// Page faults that the device raised in a run.
+fn page_faults(report: &Value) -> u64 {
+    report["device"]["rdma"]["page_faults"].as_u64().expect("a number")
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn memory_is_paged_on_demand_by_linux_7_3() {
+    let report = on_demand_paging("7.3", "connectx7", &[]);
+    report.iter().for_each(|report| assert!(page_faults(report) > 100));
+}
+
+/// The scheme in which an event names key and address.
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn memory_is_paged_on_demand_by_key_and_address() {
+    let report = on_demand_paging("7.3", "connectx7", &["--set", "caps_max.odp.mem_page_fault=1"]);
+    report.iter().for_each(|report| assert!(page_faults(report) > 100));
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn memory_is_paged_on_demand_by_linux_6_12() {
+    let report = on_demand_paging("6.12", "connectx7", &[]);
+    report.iter().for_each(|report| assert!(page_faults(report) > 100));
+}
+
+/// On a strict device, in another legal order; the driver's null keys are refused.
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn memory_is_paged_on_demand_where_keys_are_judged() {
+    let order = ["--order", "random", "--seed", "1", "--check"];
+    if let Some(report) = on_demand_paging("7.3", "connectx10-c2c", &order) {
+        assert!(page_faults(&report) > 50);
+        let refused = report["device"]["keys"]["refused"].as_array().expect("a list").clone();
+        let null = |refusal: &Value| refusal["kind"] == "null" && refusal["field"] == "relaxed_ordering_write";
+        assert!(refused.iter().any(null), "{refused:?}");
+    }
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn memory_is_paged_on_demand_where_keys_are_judged_by_linux_6_12() {
+    let report = on_demand_paging("6.12", "connectx10-c2c", &[]);
+    report.iter().for_each(|report| assert!(page_faults(report) > 50));
+}
+
 /// What a strict device makes the driver say that makes keys for dumps and traces when it loads.
 const REFUSED_DIAGNOSTICS: [&str; 4] = [
     "*FWTracer: Failed to create mkey*",

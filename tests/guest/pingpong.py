@@ -71,6 +71,16 @@ def rc_pingpong_has_time_stamps_of_completions():
 
 
 @check
+def rc_pingpong_carries_its_messages_on_demand():
+    return exchange("ibv_rc_pingpong", "-c", "-o") + "; with prefetch " + exchange("ibv_rc_pingpong", "-c", "-o", "-P")
+
+
+@check
+def rc_pingpong_carries_its_messages_in_an_implicit_region():
+    return exchange("ibv_rc_pingpong", "-c", "-O") + "; with prefetch " + exchange("ibv_rc_pingpong", "-c", "-O", "-P")
+
+
+@check
 def uc_pingpong_carries_its_messages_polling():
     return exchange("ibv_uc_pingpong", "-c", "-m", 4096)
 
