@@ -11,6 +11,7 @@
 //! | [`vfio_user`] | a VMM | the socket: messages and descriptors |
 //! | [`config`] | a user | profiles, configuration files, `--set` |
 //! | [`litmus`] | a file | litmus programs |
+//! | [`order`] | a file | recorded orders, overtakes, and their repetition |
 //! | [`trace`] | a file | what `cx10 trace` reads |
 //! | [`wire`] | a driver and its peers | frames |
 //! | [`ethernet`] | a driver and its peers | Ethernet queues, flow tables, frames |
@@ -28,6 +29,7 @@ pub mod input;
 pub mod litmus;
 pub mod machine;
 pub mod mailbox;
+pub mod order;
 pub mod packet;
 pub mod templates;
 pub mod trace;
