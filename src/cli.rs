@@ -320,6 +320,12 @@ impl DeviceArgs {
         let sources = Sources { profile: self.profile.clone(), file: self.config.clone(), sets: self.all_sets() };
         let mut profile = config::load(&sources)?;
         profile.order.illegal = self.order.illegal;
+        Ok(profile)
+    }
+
+    /// The same, and tells what is surprising in it: once for each device, by the process that has it.
+    pub fn load_telling(&self) -> Result<Profile, ConfigError> {
+        let profile = self.load()?;
         for warning in profile.warnings() {
             log::warn!(target: "cx10::config", "{warning}");
         }

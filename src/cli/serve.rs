@@ -79,7 +79,7 @@ fn order(args: &OrderArgs, recorded: Option<Recorded>, device: &str, bus: &mut B
 /// Serves the device until a signal, or until the first VMM has left with `--once`. Returns the exit code: that of
 /// the verdict.
 pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
-    let profile = args.device.load()?;
+    let profile = args.device.load_telling()?;
     if args.print_config {
         print!("{}", profile.to_toml());
         return Ok(EXIT_CLEAN);
@@ -108,6 +108,10 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     let summary = function.summary();
     if let Some(path) = &args.report {
         summary.write_json(path).map_err(file(path))?;
+    } else {
+        let check = summary.order.iter().flat_map(|order| &order.check);
+        let told = check.flat_map(|check| &check.described).chain(&summary.internal_failures);
+        told.for_each(|text| log::error!(target: "cx10::serve", "{text}"));
     }
     result?;
     Ok(summary.verdict().exit_code())

@@ -86,7 +86,7 @@ pub fn trace(args: &TraceArgs) -> Result<(), ShowError> {
 
 /// `--print-config`.
 pub fn print_config(device: &DeviceArgs) -> Result<(), ShowError> {
-    let profile = device.load()?;
+    let profile = device.load_telling()?;
     io::stdout().write_all(profile.to_toml().as_bytes())?;
     Ok(())
 }

@@ -129,12 +129,25 @@ impl Report {
             command_line(exit, &mut out);
         }
         if let Some(device) = &self.device {
-            let verdict = device.verdict().name();
-            let order = device.order.as_ref().map(|_| format!(" ({})", device.policy));
-            out.line("verdict", &format!("{verdict}{}", order.unwrap_or_default()));
+            out.line("verdict", &self.verdict_text(device));
             self.hint(device, &mut out);
         }
         out.0
+    }
+
+    /// What is judged, and how: of the device always, of the command where it failed.
+    fn verdict_text(&self, device: &RunSummary) -> String {
+        let verdict = device.verdict();
+        let order = device.order.as_ref().map(|_| format!(" ({})", device.policy)).unwrap_or_default();
+        let judged = format!("{}: {}{order}", verdict.name(), verdict.meaning());
+        let problems = self.guest.as_ref().is_none_or(|guest| !guest.problems.is_empty());
+        match self.exit.as_ref().and_then(|exit| exit.status) {
+            _ if verdict == Verdict::Internal => judged,
+            Some(0) => judged,
+            Some(status) => format!("COMMAND FAILED (exit status {status}); of the device: {judged}"),
+            None if problems => format!("THE DRIVER DID NOT COME UP; of the device: {judged}"),
+            None => judged,
+        }
     }
 
     /// What a failure under a policy that reorders may mean, and what a success does not.
@@ -356,7 +369,7 @@ fn order_lines(order: &Order, out: &mut Text) {
         ),
     );
     out.list("overtaken", &order.overtaken.iter().map(overtaking).collect::<Vec<_>>());
-    out.list("never", &order.never.iter().map(overtaking).collect::<Vec<_>>());
+    out.list("never", &never(order));
     if let Some(replay) = &order.replay {
         let OrderReplay { diverged, remaining, beyond, cut } = replay;
         let mut text = format!("{diverged} parts out of turn, {remaining} recorded ones did not come");
@@ -382,6 +395,34 @@ fn order_lines(order: &Order, out: &mut Text) {
     if let Some(check) = order.check.as_ref().filter(|check| !check.legal) {
         out.list("not legal", &check.described);
     }
+}
+
+/// What was allowed among the accesses that there were and did not happen: a line for each kind that could have come first.
+fn never(order: &Order) -> Vec<String> {
+    let mut kinds: Vec<(&str, [Vec<&str>; 3])> = Vec::new();
+    for pair in order.never.iter().filter(|pair| pair.met) {
+        if kinds.last().is_none_or(|(later, _)| *later != pair.later) {
+            kinds.push((&pair.later, Default::default()));
+        }
+        let Some((_, places)) = kinds.last_mut() else { continue };
+        match &pair.earlier {
+            None => places[0].push("earlier parts of its own"),
+            Some(earlier) => places[if pair.same_stream { 1 } else { 2 }].push(earlier),
+        }
+    }
+    let mut lines: Vec<String> = kinds
+        .into_iter()
+        .map(|(later, places)| {
+            let ends = ["", " of the same queue", " of another queue"];
+            let groups = places.iter().zip(ends).filter(|(group, _)| !group.is_empty());
+            let groups: Vec<String> = groups.map(|(group, end)| format!("{}{end}", group.join(", "))).collect();
+            format!("{later} over {}", groups.join("; "))
+        })
+        .collect();
+    if !order.absent.is_empty() {
+        lines.push(format!("anything with what was not there: {}", order.absent.join(", ")));
+    }
+    lines
 }
 
 fn overtaking(pair: &Overtaking) -> String {
@@ -522,6 +563,52 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_verdict_says_whom_it_is_about() {
+        let verdict = |report: &Report| {
+            let text = report.to_text();
+            text.lines().find_map(|line| line.strip_prefix("verdict   ")).unwrap().to_owned()
+        };
+        let mut report = report();
+        assert_eq!(verdict(&report), "clean: no key was refused, no check of cx10 failed");
+        report.exit.as_mut().unwrap().status = Some(1);
+        let failed =
+            "COMMAND FAILED (exit status 1); of the device: clean: no key was refused, no check of cx10 failed";
+        assert_eq!(verdict(&report), failed);
+        report.device.as_mut().unwrap().internal_failure("checker");
+        assert!(verdict(&report).starts_with("internal failure: a check of cx10 failed"), "{}", verdict(&report));
+        report.exit.as_mut().unwrap().status = None;
+        report.device = Some(RunSummary::new());
+        report.guest.as_mut().unwrap().problems.push("no driver bound".into());
+        assert!(verdict(&report).starts_with("THE DRIVER DID NOT COME UP; of the device: clean"));
+    }
+
+    #[test]
+    fn what_never_happened_is_a_line_for_each_kind_of_access_that_was_there() {
+        let pair = |later: &str, earlier: Option<&str>, same_stream, met| Overtaking {
+            later: later.into(),
+            earlier: earlier.map(str::to_owned),
+            same_stream,
+            count: 0,
+            met,
+        };
+        let never = vec![
+            pair("write", Some("read"), true, true),
+            pair("write", Some("event"), false, true),
+            pair("write", Some("interrupt"), false, true),
+            pair("write", Some("atomic"), true, false),
+            pair("write", None, true, true),
+            pair("event", Some("write"), false, true),
+        ];
+        let order = Order { never, absent: vec!["atomic".into()], ..Order::default() };
+        let lines = [
+            "write over earlier parts of its own; read of the same queue; event, interrupt of another queue",
+            "event over write of another queue",
+            "anything with what was not there: atomic",
+        ];
+        assert_eq!(super::never(&order), lines);
     }
 
     #[test]

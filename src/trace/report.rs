@@ -45,6 +45,15 @@ impl Verdict {
             Verdict::Internal => "internal failure",
         }
     }
+
+    /// What it says.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Verdict::Clean => "no key was refused, no check of cx10 failed",
+            Verdict::ContractViolation => "the guest asked for an order that the device does not keep",
+            Verdict::Internal => "a check of cx10 failed, which makes all else worthless",
+        }
+    }
 }
 
 /// One way in which commands failed, with how often it happened.
@@ -281,6 +290,9 @@ pub struct Overtaking {
     pub same_stream: bool,
     /// How often.
     pub count: u64,
+    /// Whether there were accesses of both kinds in the run.
+    #[serde(default)]
+    pub met: bool,
 }
 
 /// What the checker of the order found.
@@ -367,6 +379,8 @@ pub struct Order {
     pub overtaken: Vec<Overtaking>,
     /// Overtakings that the contract allows and that never happened.
     pub never: Vec<Overtaking>,
+    /// Kinds of accesses that the run did not have.
+    pub absent: Vec<String>,
     /// What a repeated order came to.
     pub replay: Option<OrderReplay>,
     /// Why the order log that was written is less than the run.

@@ -41,6 +41,7 @@ fn overtaking(row: &Row) -> Overtaking {
         earlier: row.earlier.map(str::to_owned),
         same_stream: row.same_stream,
         count: row.count,
+        met: row.met,
     }
 }
 
@@ -71,9 +72,8 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         described: verdict.described.clone(),
     });
     if let Some(check) = check.as_ref().filter(|check| !check.legal) {
-        let first = check.described.first().map(String::as_str).unwrap_or_default();
         let mode = settings.illegal.map(|mode| format!(" (illegal mode {})", mode.name())).unwrap_or_default();
-        summary.internal_failure(format!("order: {} accesses not allowed{mode}; first: {first}", check.violations));
+        summary.internal_failure(format!("order: {} accesses not allowed{mode}", check.violations));
     }
     let applied = Why::ALL.iter().zip(counters.applied).filter(|(_, count)| *count > 0);
     summary.policy = headline(settings, engine.plan());
@@ -96,6 +96,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         longest_us: counters.oldest,
         overtaken: overtaken.into_iter().map(overtaking).collect(),
         never: never.into_iter().map(overtaking).collect(),
+        absent: engine.coverage().absent(&settings.rules).map(str::to_owned).collect(),
         replay: engine.replay().map(|replay| OrderReplay {
             diverged: replay.diverged(),
             remaining: replay.remaining(),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::knobs::{Ack, AtomicMode, Fabric, Fence2, Keys, RawScope, Rules, Strict};
 use super::log::{Event, Issued};
 use super::settings::Settings;
-use super::{Fence, Kind, Range, Scope, Stream, TxnId};
+use super::{Fence, Kind, Range, Scope, Stream, TxnId, describe};
 
 /// Violations that are described; the rest is only counted.
 const DESCRIBED: usize = 16;
@@ -217,9 +217,7 @@ impl Checker {
     fn violation(&mut self, text: impl FnOnce() -> String) {
         self.verdict.violations += 1;
         if self.verdict.described.len() < DESCRIBED {
-            let text = text();
-            log::error!(target: "cx10::order", "illegal order: {text}");
-            self.verdict.described.push(text);
+            self.verdict.described.push(text());
         }
     }
 
@@ -239,7 +237,9 @@ impl Checker {
         let skipped = issued.seq != *seq + 1;
         *seq = issued.seq;
         if skipped {
-            self.violation(|| format!("number {} of {:?} does not follow the one before", issued.seq, issued.stream));
+            self.violation(|| {
+                format!("number {} of {} does not follow the one before", issued.seq, describe::stream(issued.stream))
+            });
         }
         let key = issued.order;
         let contract = &self.contract;
@@ -375,6 +375,5 @@ fn owed(later: &Open, earlier: &Open, issued: &Issued<'_>, contract: &Rules, dut
 }
 
 fn name(txn: &Open) -> String {
-    let at = txn.ranges.first().map_or(String::new(), |range| format!(" at {}", range.at));
-    format!("{} {} of {:?}{at}", txn.kind.letter(), txn.seq, txn.stream)
+    describe::access(txn.kind, txn.stream, txn.seq, txn.chain, txn.keys, &txn.ranges)
 }

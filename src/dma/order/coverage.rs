@@ -58,6 +58,8 @@ pub struct Coverage {
     pairs: [[[u64; 2]; COUNT]; COUNT],
     /// Within one transaction, by class.
     within: [u64; COUNT],
+    /// Transactions, by class.
+    seen: [u64; COUNT],
 }
 
 /// One kind of overtaking.
@@ -73,11 +75,14 @@ pub struct Row {
     pub count: u64,
     /// Whether the rules in force allow it.
     pub allowed: bool,
+    /// Whether both were there at all.
+    pub met: bool,
 }
 
 impl Coverage {
     /// A transaction is applied, for the first time, before these.
     pub(super) fn record(&mut self, later: &Access, pending: impl Iterator<Item = (u8, Stream)>) {
+        self.seen[usize::from(class(later))] += 1;
         let row = &mut self.pairs[usize::from(class(later))];
         for (earlier, stream) in pending {
             row[usize::from(earlier)][usize::from(stream == later.stream)] += 1;
@@ -101,19 +106,27 @@ impl Coverage {
                     let occurs = occurs(*kind, *relaxed, rules) && occurs(*other, *other_relaxed, rules);
                     let meet = meets(*kind, *other, same);
                     let allowed = must_wait(&ours, &theirs, rules, || false).is_none() && occurs && meet;
+                    let met = self.seen[later] > 0 && self.seen[earlier] > 0;
                     if allowed || count > 0 {
                         let (later, earlier) = (label(later), Some(label(earlier)));
-                        rows.push(Row { later, earlier, same_stream: same, count, allowed });
+                        rows.push(Row { later, earlier, same_stream: same, count, allowed, met });
                     }
                 }
             }
             let split = matches!(kind, Kind::Write | Kind::Read | Kind::Cqe | Kind::Eqe | Kind::Command);
             if split && occurs(*kind, *relaxed, rules) {
                 let count = self.within[later];
-                rows.push(Row { later: label(later), earlier: None, same_stream: true, count, allowed: true });
+                let met = self.seen[later] > 0;
+                rows.push(Row { later: label(later), earlier: None, same_stream: true, count, allowed: true, met });
             }
         }
         rows
+    }
+
+    /// The kinds of transactions that the rules allow and that were not there.
+    pub fn absent(&self, rules: &Rules) -> impl Iterator<Item = &'static str> {
+        let there = |class: usize| self.seen[class] > 0 || !occurs(CLASSES[class].0, CLASSES[class].1, rules);
+        (0..COUNT).filter(move |class| !there(*class)).map(label)
     }
 }
 
@@ -201,6 +214,11 @@ mod tests {
     fn what_was_never_overtaken_is_a_row_with_a_count_of_zero() {
         let rows = rows(Policy::InOrder, Profile::PcieUnordered);
         assert!(rows.iter().all(|row| row.count == 0 && row.allowed));
+        assert!(rows.iter().all(|row| row.met), "every kind is there");
+        let nothing = Coverage::default();
+        assert!(nothing.rows(&Profile::PcieUnordered.rules()).iter().all(|row| !row.met));
+        assert_eq!(nothing.absent(&Profile::PcieUnordered.rules()).count(), COUNT);
+        assert_eq!(nothing.absent(&Profile::Cx10Unordered.rules()).count(), COUNT - 2, "no strict writes and atomics");
         assert!(rows.len() > 60, "{}", rows.len());
     }
 }

@@ -5,9 +5,10 @@
 use super::knobs::Rules;
 use super::log::{Issued, Log, LogError};
 use super::overtakes::{Identity, Overtake};
-use super::{Kind, Stream};
+use super::{Kind, Range, Stream};
 
-fn stream(stream: Stream) -> String {
+/// A stream in words.
+pub(super) fn stream(stream: Stream) -> String {
     match stream {
         Stream::Requester(number) => format!("the requester of queue pair {number:#x}"),
         Stream::Responder(number) => format!("the responder of queue pair {number:#x}"),
@@ -18,8 +19,8 @@ fn stream(stream: Stream) -> String {
     }
 }
 
-fn kind(issued: &Issued<'_>) -> &'static str {
-    match issued.kind {
+fn kind(kind: Kind) -> &'static str {
+    match kind {
         Kind::Write => "write",
         Kind::Read => "read",
         Kind::Atomic => "atomic operation",
@@ -31,25 +32,32 @@ fn kind(issued: &Issued<'_>) -> &'static str {
     }
 }
 
-/// A part with its place: "the write of 8 bytes to 0x2000 (number 2 of the responder of queue pair 0x12, key 0x40)".
-fn part(issued: &Issued<'_>, part: u16) -> String {
-    let ranges = issued.part(part);
+/// An access with its place: "the write of 8 bytes to 0x2000 (number 2 of the responder of queue pair 0x12, key 0x40)".
+pub(super) fn access(what: Kind, of: Stream, seq: u64, chain: Option<u32>, keys: [u32; 2], ranges: &[Range]) -> String {
     let place = match ranges.first() {
         None => String::new(),
         Some(first) => {
-            let way = if matches!(issued.kind, Kind::Read | Kind::Control) { "from" } else { "to" };
+            let way = if matches!(what, Kind::Read | Kind::Control) { "from" } else { "to" };
             let len: u64 = ranges.iter().map(|range| u64::from(range.len)).sum();
-            let pieces = if ranges.len() == 1 { "" } else { " and other places" };
+            let end = first.at.0.saturating_add(first.len.into());
+            let (_, joined) = ranges[1..].iter().fold((end, true), |(end, joined), range| {
+                (range.at.0.saturating_add(range.len.into()), joined && range.at.0 == end)
+            });
+            let pieces = if joined { "" } else { " and other places" };
             format!(" of {len} bytes {way} {:#x}{pieces}", first.at.0)
         }
     };
-    let keys = match issued.keys {
+    let keys = match keys {
         [0, 0] => String::new(),
         [key, 0] => format!(", key {key:#x}"),
         [key, leaf] => format!(", key {key:#x}, behind it {leaf:#x}"),
     };
-    let chain = issued.chain.map(|cq| format!(", completion queue {cq:#x}")).unwrap_or_default();
-    format!("the {}{place} (number {} of {}{chain}{keys})", kind(issued), issued.seq, stream(issued.stream))
+    let chain = chain.map(|cq| format!(", completion queue {cq:#x}")).unwrap_or_default();
+    format!("the {}{place} (number {seq} of {}{chain}{keys})", kind(what), stream(of))
+}
+
+fn part(issued: &Issued<'_>, part: u16) -> String {
+    access(issued.kind, issued.stream, issued.seq, issued.chain, issued.keys, issued.part(part))
 }
 
 /// Why the later one owed nothing to the earlier one.
@@ -102,7 +110,7 @@ pub fn sentences(log: &Log, overtakes: &[Overtake]) -> Result<Vec<String>, LogEr
 mod tests {
     use super::super::engine::tests::Sink;
     use super::super::log::{Event, Writer};
-    use super::super::{Fence, Policy, Profile, Range, Settings, TxnId};
+    use super::super::{Fence, Policy, Profile, Settings, TxnId};
     use super::*;
     use crate::dma::{Iova, KeyOrder};
     use std::borrow::Cow;
