@@ -136,7 +136,8 @@ impl Function {
         };
         let name = opcode.to_string();
         let waits = matches!(&result, Err(error) if error.syndrome == error::common::NO_ICM_PAGES);
-        if !(waits && self.may_wait(request.slot)) && !access_reg::is_of_tracer(&request.input) {
+        let tried_again = waits && self.may_wait(request.slot);
+        if !tried_again && !access_reg::is_of_tracer(&request.input) {
             let (_, op_mod, uid) = cmdif::header(&request.input);
             self.hca.tracer.tick(now);
             self.hca.tracer.command(opcode, op_mod, uid, request.slot, &result);

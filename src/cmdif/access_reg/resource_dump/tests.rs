@@ -1,8 +1,8 @@
 use super::*;
 use crate::prm::diag::{RxSlice, SxSlice};
-use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut, QueryMkeyIn, QueryMkeyOut};
+use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut, QueryMkeyOut};
 use crate::prm::opcode::Opcode;
-use crate::prm::qp::{QueryQpIn, QueryQpOut};
+use crate::prm::qp::QueryQpOut;
 use crate::prm::status::Status;
 use crate::prm::values::QpType;
 use crate::profile::Profile;
@@ -145,7 +145,6 @@ fn contexts_are_what_the_query_commands_return() {
     let (pd, cqn) = (rig.pd(), rig.create_cq(4));
     let qpn = rig.create_qp(QpType::RC, pd, cqn);
     let queried = |rig: &mut QueueRig, opcode: Opcode, number, len| rig.ok(&QueueRig::naming(opcode.0, number), len);
-    assert!(QueryQpIn::SIZE <= 64 && QueryMkeyIn::SIZE <= 64);
     let out = queried(&mut rig, Opcode::QUERY_QP, qpn, QueryQpOut::SIZE);
     assert_eq!(payload(&mut rig, request(DumpSegment::PRM_QUERY_QP, qpn, key)), out);
     let qpc = QueryQpOut::new(&out[..]).unwrap().qpc().as_bytes().to_vec();
@@ -277,7 +276,8 @@ fn a_resource_that_goes_away_ends_the_dump() {
 fn what_no_dump_can_be_made_of_is_refused() {
     let (mut rig, key) = rig();
     let bad = Status::BAD_PARAM_ERR.0;
-    let edits: [(fn(&mut ResourceDump<Vec<u8>>), Syndrome); 10] = [
+    type Edit = fn(&mut ResourceDump<Vec<u8>>);
+    let edits: [(Edit, Syndrome); 10] = [
         (|d| d.set_vhca_id(2), syn::DUMP_FUNCTION),
         (|d| d.set_segment_type(2), syn::DUMP_TYPE),
         (|d| d.set_segment_type(0xfffa), syn::DUMP_TYPE),
