@@ -18,6 +18,15 @@ const RING_BYTES: usize = 4096 << LOG_PAGES;
 
 /// The key that the kernel makes (`fw_tracer.c:mlx5_fw_tracer_create_mkey`).
 fn key(rig: &mut QueueRig, lw: u32, pages: u32) -> u32 {
+    key_with(rig, lw, pages, 0)
+}
+
+/// What kernels may make once they know of devices without order.
+fn relaxed_key(rig: &mut QueueRig) -> u32 {
+    key_with(rig, 1, 1 << LOG_PAGES, 1)
+}
+
+fn key_with(rig: &mut QueueRig, lw: u32, pages: u32, relaxed: u32) -> u32 {
     let pd = rig.pd();
     let mut input = CreateMkeyIn::with_tail(8 * pages as usize);
     input.set_opcode(Opcode::CREATE_MKEY.0.into());
@@ -30,6 +39,7 @@ fn key(rig: &mut QueueRig, lw: u32, pages: u32) -> u32 {
     mkc.set_access_mode_1_0(1);
     mkc.set_lw(lw);
     mkc.set_lr(1);
+    mkc.set_relaxed_ordering_write(relaxed);
     mkc.set_pd(pd);
     mkc.set_qpn(0xff_ffff);
     mkc.set_log_page_size(12);
@@ -83,12 +93,16 @@ fn ctrl(status: u32, arm: u32) -> Vec<u8> {
 /// The driver's way (`fw_tracer.c:mlx5_fw_tracer_start`); the key.
 fn start(rig: &mut QueueRig) -> u32 {
     let key = key(rig, 1, 1 << LOG_PAGES);
+    start_with(rig, key);
+    key
+}
+
+fn start_with(rig: &mut QueueRig, key: u32) {
     let out = MtrcCap::new(write(rig, RegisterId::MTRC_CAP, &cap(1))).unwrap();
     assert_eq!((out.trace_owner(), out.trace_to_memory(), out.num_string_db()), (1, 1, 2));
     write(rig, RegisterId::MTRC_CONF, &conf(key));
     let out = MtrcCtrl::new(write(rig, RegisterId::MTRC_CTRL, &ctrl(1, 1))).unwrap();
     assert_eq!(out.trace_status(), 1);
-    key
 }
 
 /// Whether the driver was told of traces.
@@ -263,6 +277,33 @@ fn buffers_and_parts_that_make_no_sense_are_refused() {
     let mut without = rig_with(&["firmware.tracer=false", "caps.debug.core_dump_general=0"]);
     for id in [RegisterId::MTRC_CAP, RegisterId::MTRC_CONF, RegisterId::MTRC_CTRL, RegisterId::CORE_DUMP] {
         assert_eq!(refused(&mut without, id, &[0; 128]), bad(syn::UNKNOWN_REGISTER));
+    }
+}
+
+/// The driver takes a block when its timestamp is new, whatever made it look: the rest of it has to be there, through a
+/// relaxed key, too.
+#[test]
+fn a_block_is_whole_when_its_timestamp_is_seen() {
+    for policy in ["random", "tail-first", "lifo", "hold-one"] {
+        let order = format!("order.policy={policy}");
+        let profile = Profile::with("connectx10-c2c", &["firmware.tracer=true", &order]).expect("a legal profile");
+        let mut rig = QueueRig::with(profile);
+        rig.write(RING, &vec![0; RING_BYTES]);
+        let relaxed = relaxed_key(&mut rig);
+        start_with(&mut rig, relaxed);
+        let (mut reader, mut count) = (Reader::default(), 0);
+        for _ in 0..100 {
+            rig.post(0, &Rig::input(0x800, 0, 16), 16);
+            rig.ring(1);
+            while rig.tick() {
+                count += reader.read(&rig.read(RING, RING_BYTES)).len();
+            }
+        }
+        assert!(count >= 90, "{policy}: {count} messages");
+        assert!(
+            !rig.function.summary().order.expect("an engine").overtaken.is_empty(),
+            "{policy}: nothing was reordered"
+        );
     }
 }
 
