@@ -3,6 +3,7 @@
 use super::{EXIT_CLEAN, read_bounded};
 use crate::config::keys;
 use crate::dma::order::rules::Rule;
+use crate::dma::order::settings;
 use crate::litmus::compare::{self, CompareError, Comparison, Effort, compare};
 use crate::litmus::explore::{ExploreError, Move};
 use crate::litmus::mutants::Jury;
@@ -197,13 +198,8 @@ fn apply_sets(programs: &mut [Program], sets: &[String]) -> Result<(), LitmusErr
     if sets.is_empty() {
         return Ok(());
     }
-    const KNOBS: [(&str, &[&str]); 4] = [
-        ("raw_scope", &["qp", "bytes", "function"]),
-        ("atomic", &["man", "pcie_ro", "rmw"]),
-        ("ack", &["visible", "receive"]),
-        ("fence2", &["ibta", "pr1780"]),
-    ];
-    let owned = |names: &mut dyn Iterator<Item = &'static str>| names.map(str::to_string).collect::<Vec<_>>();
+    const KNOBS: [&str; 4] = ["raw_scope", "atomic", "ack", "fence2"];
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     for p in programs {
         let mut source = p.source.clone();
         let mut set = serde_json::to_value(source.set).unwrap_or_default();
@@ -212,11 +208,12 @@ fn apply_sets(programs: &mut [Program], sets: &[String]) -> Result<(), LitmusErr
                 LitmusError::Unknown(format!("--set takes KNOB=VALUE, for example raw_scope=bytes, not `{text}`"))
             })?;
             let key = key.strip_prefix("order.").unwrap_or(key);
-            let Some((_, values)) = KNOBS.iter().find(|(name, _)| *name == key) else {
-                return Err(unknown("knob", key, &owned(&mut KNOBS.iter().map(|(name, _)| *name))));
-            };
+            if !KNOBS.contains(&key) {
+                return Err(unknown("knob", key, &owned(&KNOBS)));
+            }
+            let values = settings::values(key);
             if !values.contains(&value) {
-                return Err(unknown(&format!("value of {key}"), value, &owned(&mut values.iter().copied())));
+                return Err(unknown(&format!("value of {key}"), value, &owned(&values)));
             }
             set[key] = value.into();
         }
@@ -356,31 +353,46 @@ fn details(
     args: &LitmusArgs,
     progress: &Progress,
 ) -> Result<u8, LitmusError> {
+    each(programs, modes, progress, |p, mode, cell| {
+        if modes.first() == Some(&mode) {
+            writeln!(out, "{}", format!("{}  {}", p.source.name, p.source.title).trim_end())?;
+            writeln!(out, "    {}", p.source)?;
+        }
+        if let Ok(c) = &cell.comparison {
+            let verdict = match (p.source.ask.is_empty(), c.allows(p)) {
+                (true, _) => String::new(),
+                (false, true) => format!("; {} is allowed", ask(p)),
+                (false, false) => format!("; {} is forbidden", ask(p)),
+            };
+            writeln!(out, "  {mode}: {}{verdict}", plural(c.engine.outcomes.len(), "outcome"))?;
+            for (outcome, schedule) in &c.engine.outcomes {
+                let asked = !p.source.ask.is_empty() && p.answers(outcome);
+                writeln!(out, "    {} {}", if asked { '*' } else { ' ' }, p.show(outcome))?;
+                if args.explain {
+                    print_schedule(out, p, schedule)?;
+                }
+            }
+        }
+        for line in cell.problems(p, mode) {
+            writeln!(out, "  {line}")?;
+        }
+        Ok(())
+    })
+}
+
+/// Each program in each mode. Answers the exit code.
+fn each(
+    programs: &[Program],
+    modes: &[Mode],
+    progress: &Progress,
+    mut show: impl FnMut(&Program, Mode, &Cell) -> io::Result<()>,
+) -> Result<u8, LitmusError> {
     let mut wrong = false;
     for p in programs {
-        writeln!(out, "{}", format!("{}  {}", p.source.name, p.source.title).trim_end())?;
-        writeln!(out, "    {}", p.source)?;
         for &mode in modes {
             let cell = Cell::run(p, mode, progress)?;
             wrong |= !cell.passes();
-            if let Ok(c) = &cell.comparison {
-                let verdict = match (p.source.ask.is_empty(), c.allows(p)) {
-                    (true, _) => String::new(),
-                    (false, true) => format!("; {} is allowed", ask(p)),
-                    (false, false) => format!("; {} is forbidden", ask(p)),
-                };
-                writeln!(out, "  {mode}: {}{verdict}", plural(c.engine.outcomes.len(), "outcome"))?;
-                for (outcome, schedule) in &c.engine.outcomes {
-                    let asked = !p.source.ask.is_empty() && p.answers(outcome);
-                    writeln!(out, "    {} {}", if asked { '*' } else { ' ' }, p.show(outcome))?;
-                    if args.explain {
-                        print_schedule(out, p, schedule)?;
-                    }
-                }
-            }
-            for line in cell.problems(p, mode) {
-                writeln!(out, "  {line}")?;
-            }
+            show(p, mode, &cell)?;
         }
     }
     Ok(exit(wrong))
@@ -403,15 +415,7 @@ fn json_lines(
     args: &LitmusArgs,
     progress: &Progress,
 ) -> Result<u8, LitmusError> {
-    let mut wrong = false;
-    for p in programs {
-        for &mode in modes {
-            let cell = Cell::run(p, mode, progress)?;
-            wrong |= !cell.passes();
-            writeln!(out, "{}", cell_json(p, mode, &cell, args.explain))?;
-        }
-    }
-    Ok(exit(wrong))
+    each(programs, modes, progress, |p, mode, cell| writeln!(out, "{}", cell_json(p, mode, cell, args.explain)))
 }
 
 fn cell_json(p: &Program, mode: Mode, cell: &Cell, explain: bool) -> Value {

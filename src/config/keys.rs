@@ -31,6 +31,8 @@ pub enum Rule {
     Faults,
     /// Printable ASCII text of at most so many characters.
     Text(usize),
+    /// The text of a setting of the ordering engine, by its name.
+    Order(&'static str),
     /// Text that a type of [`super`] reads; the string describes it.
     Typed(&'static str, fn(&str) -> Result<(), String>),
 }
@@ -132,10 +134,7 @@ pub static KEYS: &[Key] = &[
     ),
     key(
         "order.policy",
-        Rule::Typed(
-            "in-order, random, lifo, tail-first, hold-one, qp-skew, read-early, read-late or pct(DEPTH)",
-            order::policy,
-        ),
+        Rule::Order("policy"),
         "in which order memory accesses are performed, among those that the contract allows",
     ),
     key("order.seed", int(0, i64::MAX), "what all decisions about order are derived from"),
@@ -144,11 +143,7 @@ pub static KEYS: &[Key] = &[
         int(1, 1000),
         "how many seeds take turns, from that one on: each time a driver initializes the device the next",
     ),
-    key(
-        "order.profile",
-        Rule::Typed("cx10-unordered, cx10-ro, cx10-worst, pcie-strong, pcie-relaxed or pcie-unordered", order::profile),
-        "the contract: a set of the knobs below",
-    ),
+    key("order.profile", Rule::Order("profile"), "the contract: a set of the knobs below"),
     key(
         "order.check",
         Rule::Bool,
@@ -159,43 +154,27 @@ pub static KEYS: &[Key] = &[
     key("order.rate", int(0, 100), "percent of the accesses that a policy may delay"),
     key("order.max_bytes", int(0, 1 << 30), "bytes that may be pending; beyond that what is due first is performed"),
     key("order.max_transactions", int(2, 256), "accesses that may be pending"),
-    key(
-        "order.fabric",
-        Rule::Typed("profile, none or pcie", order::fabric),
-        "what keeps order between function and memory",
-    ),
-    key(
-        "order.ro_only",
-        Rule::Typed("profile, 0 or 1", order::ro_only),
-        "no order between writes, whatever their keys ask for",
-    ),
+    key("order.fabric", Rule::Order("fabric"), "what keeps order between function and memory"),
+    key("order.ro_only", Rule::Order("ro_only"), "no order between writes, whatever their keys ask for"),
     key(
         "order.strict_on_unordered",
-        Rule::Typed("profile, reject, honour-per-qp or downgrade-silently", order::strict_on_unordered),
+        Rule::Order("strict_on_unordered"),
         "what becomes of a key that asks for order on such a device",
     ),
-    key("order.keys", Rule::Typed("profile, as-given, strong-reads or strong", order::keys), "how far keys are heeded"),
-    key(
-        "order.raw_scope",
-        Rule::Typed("profile, qp, bytes or function", order::raw_scope),
-        "which earlier writes a strong read waits for",
-    ),
+    key("order.keys", Rule::Order("keys"), "how far keys are heeded"),
+    key("order.raw_scope", Rule::Order("raw_scope"), "which earlier writes a strong read waits for"),
     key(
         "order.ack",
-        Rule::Typed("profile, visible or receive", order::ack),
+        Rule::Order("ack"),
         "what an acknowledgement tells: that data is visible, or that it was received",
     ),
-    key("order.atomic", Rule::Typed("profile, man, pcie_ro or rmw", order::atomic), "how atomic operations are done"),
-    key("order.fence2", Rule::Typed("profile, ibta or pr1780", order::fence2), "what fence 2 covers"),
-    key(
-        "order.granule",
-        Rule::Typed("profile, 1, 4, 8 or 64", order::granule),
-        "bytes of the smallest piece that becomes visible at once",
-    ),
-    key("order.split", Rule::Typed("profile, mtu, rcb, page or random", order::split), "where payload may be cut"),
+    key("order.atomic", Rule::Order("atomic"), "how atomic operations are done"),
+    key("order.fence2", Rule::Order("fence2"), "what fence 2 covers"),
+    key("order.granule", Rule::Order("granule"), "bytes of the smallest piece that becomes visible at once"),
+    key("order.split", Rule::Order("split"), "where payload may be cut"),
     key(
         "order.split_path",
-        Rule::Typed("profile, off or an address", order::split_path),
+        Rule::Order("split_path"),
         "where a second memory domain begins, ordered with nothing in the first",
     ),
     key("pages.boot", int(0, 65536), "firmware pages asked for at boot"),
@@ -252,6 +231,7 @@ impl Rule {
             Rule::Kinds => format!("list of {}", join_or(kind_names().map(str::to_string))),
             Rule::Faults => format!("list of at most {MAX_RULES} rules, see `cx10 help serve`"),
             Rule::Text(max) => format!("text, at most {max} characters"),
+            Rule::Order(knob) => order::describe(knob),
             Rule::Typed(what, _) => (*what).into(),
         }
     }
@@ -273,7 +253,7 @@ impl Rule {
             ),
             // Rules have commas and no spaces.
             Rule::Faults => Value::Array(text.split_whitespace().map(|s| Value::String(s.into())).collect()),
-            Rule::OneOf(_) | Rule::Text(_) | Rule::Typed(..) => plain(),
+            Rule::OneOf(_) | Rule::Text(_) | Rule::Order(_) | Rule::Typed(..) => plain(),
         }
     }
 
@@ -303,6 +283,9 @@ impl Rule {
             (Rule::Faults, value) => FaultRule::list(value).map(|_| ()),
             (Rule::Text(max), Value::String(s)) if s.len() <= *max && s.bytes().all(|b| (b' '..=b'~').contains(&b)) => {
                 Ok(())
+            }
+            (Rule::Order(knob), Value::String(s)) => {
+                order::check(knob, s).map_err(|e| format!("{value} is not valid: {e}"))
             }
             (Rule::Typed(_, read), Value::String(s)) => read(s).map_err(|e| format!("{value} is not valid: {e}")),
             _ => wrong(),

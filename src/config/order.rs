@@ -4,7 +4,10 @@
 //! otherwise. An illegal mode is no setting: it is asked for by an option, and a configuration file cannot have it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::keys;
+use crate::dma::order::settings::{KNOBS, values};
 use crate::dma::order::{Illegal, Order, Policy, SettingError, Settings};
 
 /// The value of a knob that follows the profile.
@@ -64,37 +67,16 @@ pub struct OrderConfig {
 impl OrderConfig {
     /// What the engine is told.
     pub fn settings(&self) -> Result<Settings, SettingError> {
-        let numbers = [
-            ("seed", self.seed),
-            ("seeds", self.seeds.into()),
-            ("max_delay", self.max_delay.into()),
-            ("hold", self.hold.into()),
-            ("rate", self.rate.into()),
-            ("max_bytes", self.max_bytes.into()),
-            ("max_transactions", self.max_transactions.into()),
-            ("check", self.check.into()),
-        ];
-        let knobs = [
-            ("fabric", &self.fabric),
-            ("ro_only", &self.ro_only),
-            ("strict_on_unordered", &self.strict_on_unordered),
-            ("keys", &self.keys),
-            ("raw_scope", &self.raw_scope),
-            ("ack", &self.ack),
-            ("atomic", &self.atomic),
-            ("fence2", &self.fence2),
-            ("granule", &self.granule),
-            ("split", &self.split),
-            ("split_path", &self.split_path),
-        ];
         let mut settings = Settings { illegal: self.illegal, ..Settings::default() };
-        settings.set("profile", &self.profile)?;
-        settings.set("policy", &self.policy)?;
-        for (knob, number) in numbers {
-            settings.set(knob, &number.to_string())?;
-        }
-        for (knob, value) in knobs.into_iter().filter(|(_, value)| *value != FOLLOWS) {
-            settings.set(knob, value)?;
+        // What the fields hold, by name: no field fails to be written.
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        // The profile first: it sets all knobs of the contract.
+        for knob in KNOBS {
+            match &fields[knob] {
+                Value::String(text) if text == FOLLOWS => {}
+                Value::String(text) => settings.set(knob, text)?,
+                number => settings.set(knob, &number.to_string())?,
+            }
         }
         Ok(settings)
     }
@@ -111,52 +93,23 @@ fn reorders(settings: &Settings) -> bool {
     settings.policy != Policy::InOrder || settings.illegal.is_some()
 }
 
-/// Whether a setting takes a value.
-fn takes(knob: &str, text: &str) -> Result<(), String> {
+/// Whether a knob of the contract may follow the profile.
+fn follows(knob: &str) -> bool {
+    !["policy", "profile"].contains(&knob)
+}
+
+/// What a key of this section that is a text takes, in words.
+pub fn describe(knob: &str) -> String {
+    let own = values(knob).into_iter().map(str::to_owned);
+    keys::join_or(follows(knob).then(|| FOLLOWS.to_owned()).into_iter().chain(own))
+}
+
+/// Whether it takes a text.
+pub fn check(knob: &str, text: &str) -> Result<(), String> {
+    if follows(knob) && text == FOLLOWS {
+        return Ok(());
+    }
     Settings::default().set(knob, text).map_err(|error| error.to_string())
-}
-
-/// The same for a knob that may follow the profile.
-fn follows_or_takes(knob: &str, text: &str) -> Result<(), String> {
-    if text == FOLLOWS { Ok(()) } else { takes(knob, text) }
-}
-
-macro_rules! rules {
-    ($($(#[$doc:meta])* $name:ident = $check:ident($knob:literal);)+) => {
-        $($(#[$doc])*
-        pub(super) fn $name(text: &str) -> Result<(), String> {
-            $check($knob, text)
-        })+
-    };
-}
-
-rules! {
-    /// Rule of `order.policy`.
-    policy = takes("policy");
-    /// Rule of `order.profile`.
-    profile = takes("profile");
-    /// Rule of `order.fabric`.
-    fabric = follows_or_takes("fabric");
-    /// Rule of `order.ro_only`.
-    ro_only = follows_or_takes("ro_only");
-    /// Rule of `order.strict_on_unordered`.
-    strict_on_unordered = follows_or_takes("strict_on_unordered");
-    /// Rule of `order.keys`.
-    keys = follows_or_takes("keys");
-    /// Rule of `order.raw_scope`.
-    raw_scope = follows_or_takes("raw_scope");
-    /// Rule of `order.ack`.
-    ack = follows_or_takes("ack");
-    /// Rule of `order.atomic`.
-    atomic = follows_or_takes("atomic");
-    /// Rule of `order.fence2`.
-    fence2 = follows_or_takes("fence2");
-    /// Rule of `order.granule`.
-    granule = follows_or_takes("granule");
-    /// Rule of `order.split`.
-    split = follows_or_takes("split");
-    /// Rule of `order.split_path`.
-    split_path = follows_or_takes("split_path");
 }
 
 /// What waits in a protocol, and how many microseconds by default.

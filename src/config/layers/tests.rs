@@ -185,6 +185,11 @@ fn a_rule_is_never_weaker_than_the_type_behind_it() {
             Rule::Kinds => vec![String::new(), KeyKind::ALL.map(|k| k.name()).join(",")],
             Rule::Text(max) => vec![String::new(), "x".repeat(max)],
             Rule::Faults => vec![String::new(), "drop delay:us=60000000,qpn=0xffffff,nth=9223372036854775807".into()],
+            // A description that is no value is that of a number.
+            Rule::Order(knob) => {
+                let values = crate::dma::order::settings::values(knob).into_iter().map(str::to_owned);
+                values.map(|value| value.replace("DEPTH", "64").replace("an address", "0xffffffffffffffff")).collect()
+            }
             Rule::Typed(..) => continue,
         };
         for value in values {

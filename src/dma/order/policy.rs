@@ -37,7 +37,7 @@ pub enum Policy {
 }
 
 /// Names of the policies, for messages.
-const POLICIES: [&str; 9] =
+pub(super) const POLICIES: [&str; 9] =
     ["in-order", "random", "lifo", "tail-first", "hold-one", "qp-skew", "read-early", "read-late", "pct"];
 
 impl Policy {

@@ -4,7 +4,7 @@
 use super::knobs::{
     Ack, AtomicMode, Fabric, Fence2, Keys, Limits, Profile, RawScope, Rules, Split, Strict, UnknownName,
 };
-use super::policy::{Illegal, Policy};
+use super::policy::{Illegal, POLICIES, Policy};
 use super::rules::Omit;
 use super::{MAX_TRANSACTIONS, Tick};
 
@@ -98,6 +98,49 @@ pub const KNOBS: [&str; 21] = [
 /// Most seeds that take turns.
 pub const MAX_SEEDS: u64 = 1000;
 
+/// A knob of the contract whose values have names.
+struct Named {
+    knob: &'static str,
+    values: fn() -> Vec<&'static str>,
+    set: fn(&mut Rules, &str) -> Result<(), UnknownName>,
+    get: fn(&Rules) -> &'static str,
+}
+
+macro_rules! named {
+    ($($knob:literal = $field:ident: $kind:ident;)+) => {
+        /// All of them.
+        const NAMED: &[Named] = &[$(Named {
+            knob: $knob,
+            values: || $kind::ALL.iter().map(|value| value.name()).collect(),
+            set: |rules, text| $kind::parse(text).map(|value| rules.$field = value),
+            get: |rules| rules.$field.name(),
+        },)+];
+    };
+}
+
+named! {
+    "fabric" = fabric: Fabric;
+    "strict_on_unordered" = strict: Strict;
+    "keys" = keys: Keys;
+    "raw_scope" = raw_scope: RawScope;
+    "ack" = ack: Ack;
+    "atomic" = atomic: AtomicMode;
+    "fence2" = fence2: Fence2;
+    "split" = split: Split;
+}
+
+/// What a setting takes, in words; nothing for one that is a number.
+pub fn values(knob: &str) -> Vec<&'static str> {
+    match knob {
+        "profile" => Profile::ALL.iter().map(|value| value.name()).collect(),
+        "policy" => POLICIES.map(|name| if name == "pct" { "pct(DEPTH)" } else { name }).to_vec(),
+        "ro_only" => vec!["0", "1"],
+        "granule" => vec!["1", "4", "8", "64"],
+        "split_path" => vec!["off", "an address"],
+        _ => NAMED.iter().filter(|named| named.knob == knob).flat_map(|named| (named.values)()).collect(),
+    }
+}
+
 fn number(knob: &'static str, value: &str, expected: &'static str) -> Result<u64, SettingError> {
     let digits = value.strip_prefix("0x");
     let parsed = match digits {
@@ -175,14 +218,7 @@ impl Settings {
                 self.limits.max_transactions = bounded(knob, value, 2..=most, "2..256")?;
             }
             "check" => self.check = switch(knob, value)?,
-            "fabric" => self.rules.fabric = Fabric::parse(value).map_err(name)?,
             "ro_only" => self.rules.ro_only = switch(knob, value)?,
-            "strict_on_unordered" => self.rules.strict = Strict::parse(value).map_err(name)?,
-            "keys" => self.rules.keys = Keys::parse(value).map_err(name)?,
-            "raw_scope" => self.rules.raw_scope = RawScope::parse(value).map_err(name)?,
-            "ack" => self.rules.ack = Ack::parse(value).map_err(name)?,
-            "atomic" => self.rules.atomic = AtomicMode::parse(value).map_err(name)?,
-            "fence2" => self.rules.fence2 = Fence2::parse(value).map_err(name)?,
             "granule" => {
                 let granule = bounded(knob, value, 1..=64, "1, 4, 8 or 64")?;
                 if ![1, 4, 8, 64].contains(&granule) {
@@ -190,44 +226,46 @@ impl Settings {
                 }
                 self.rules.granule = granule;
             }
-            "split" => self.rules.split = Split::parse(value).map_err(name)?,
-            _ => {
+            "split_path" => {
                 self.rules.split_path = match value {
                     "off" => None,
                     _ => Some(number(knob, value, "off, or the first address of the second domain")?),
                 };
             }
+            _ => {
+                for named in NAMED.iter().filter(|named| named.knob == knob) {
+                    (named.set)(&mut self.rules, value).map_err(name)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Every setting by name, `profile` first.
-    pub fn names(&self) -> Vec<(&'static str, String)> {
+    /// The value of a setting.
+    fn get(&self, knob: &str) -> String {
         let (rules, limits) = (&self.rules, &self.limits);
         let switch = |on: bool| u8::from(on).to_string();
-        vec![
-            ("profile", self.profile.name().to_owned()),
-            ("policy", self.policy.to_string()),
-            ("seed", self.seed.to_string()),
-            ("seeds", self.seeds.to_string()),
-            ("max_delay", limits.max_delay.to_string()),
-            ("hold", limits.hold.to_string()),
-            ("rate", limits.rate.to_string()),
-            ("max_bytes", limits.max_bytes.to_string()),
-            ("max_transactions", limits.max_transactions.to_string()),
-            ("check", switch(self.check)),
-            ("fabric", rules.fabric.name().to_owned()),
-            ("ro_only", switch(rules.ro_only)),
-            ("strict_on_unordered", rules.strict.name().to_owned()),
-            ("keys", rules.keys.name().to_owned()),
-            ("raw_scope", rules.raw_scope.name().to_owned()),
-            ("ack", rules.ack.name().to_owned()),
-            ("atomic", rules.atomic.name().to_owned()),
-            ("fence2", rules.fence2.name().to_owned()),
-            ("granule", rules.granule.to_string()),
-            ("split", rules.split.name().to_owned()),
-            ("split_path", rules.split_path.map_or("off".to_owned(), |from| format!("{from:#x}"))),
-        ]
+        match knob {
+            "profile" => self.profile.name().to_owned(),
+            "policy" => self.policy.to_string(),
+            "seed" => self.seed.to_string(),
+            "seeds" => self.seeds.to_string(),
+            "max_delay" => limits.max_delay.to_string(),
+            "hold" => limits.hold.to_string(),
+            "rate" => limits.rate.to_string(),
+            "max_bytes" => limits.max_bytes.to_string(),
+            "max_transactions" => limits.max_transactions.to_string(),
+            "check" => switch(self.check),
+            "ro_only" => switch(rules.ro_only),
+            "granule" => rules.granule.to_string(),
+            "split_path" => rules.split_path.map_or("off".to_owned(), |from| format!("{from:#x}")),
+            _ => NAMED.iter().find(|named| named.knob == knob).map_or("", |named| (named.get)(rules)).to_owned(),
+        }
+    }
+
+    /// Every setting by name, `profile` first.
+    pub fn names(&self) -> Vec<(&'static str, String)> {
+        KNOBS.into_iter().map(|knob| (knob, self.get(knob))).collect()
     }
 
     /// The profile for reports, with the knobs that differ from it: `cx10-unordered, raw_scope=bytes`.
