@@ -10,10 +10,10 @@
 //!     scripts/run -- python3 suite.py test_qpex
 
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// A check takes seconds; what hangs for so long is broken.
 const TIMEOUT_SECONDS: &str = "900";
@@ -166,33 +166,40 @@ enum Refuses {
     KeyCache,
 }
 
-/// Boots, runs, judges; the report if there was a boot.
-fn boot(run: &Boot<'_>) -> Option<Value> {
-    let Boot { name, kernel, .. } = *run;
-    let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
-    if !wanted.split_whitespace().any(|name| name == kernel) {
-        println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
-        return None;
-    }
+/// Where the report, the results, the console and the trace of a run are left.
+fn kept(name: &str) -> PathBuf {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-{name}"));
     std::fs::create_dir_all(&kept).unwrap();
-    let (json, console, trace) = (kept.join("report.json"), kept.join("console.log"), kept.join("trace.jsonl"));
-    let _ = std::fs::remove_file(&json);
+    kept
+}
 
-    let checks = std::env::var("CX10_GUEST_CHECKS").ok().filter(|_| run.unbinds).unwrap_or_default();
+/// What became of a `cx10 run`.
+struct Ran {
+    status: ExitStatus,
+    /// What the command printed.
+    output: String,
+    /// Lines of standard error.
+    log: Vec<String>,
+    /// If there was a boot.
+    report: Option<Value>,
+}
+
+/// Runs a command in a guest that sees `directory`.
+fn run_guest(kept: &Path, directory: &Path, options: &[&str], command: &[&str]) -> Ran {
+    let json = kept.join("report.json");
+    let _ = std::fs::remove_file(&json);
     let mut child = Command::new(env!("CARGO_BIN_EXE_cx10"))
-        .args(["run", "--kernel", kernel, "--profile", run.profile, "--timeout", TIMEOUT_SECONDS])
-        .args(run.options)
+        .args(["run", "--timeout", TIMEOUT_SECONDS])
+        .args(options)
         .arg("--json")
         .arg(&json)
         .arg("--keep-console")
-        .arg(&console)
+        .arg(kept.join("console.log"))
         .arg("--trace")
-        .arg(&trace)
-        .args(["--", "python3"])
-        .args(run.script)
-        .args(checks.split_whitespace())
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(run.directory))
+        .arg(kept.join("trace.jsonl"))
+        .arg("--")
+        .args(command)
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -204,14 +211,37 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
         lines.inspect(|line| eprintln!("{line}")).collect::<Vec<_>>()
     });
     let output = child.wait_with_output().expect("cx10 ends");
-    let log = log.join().expect("the log is read");
+    Ran {
+        status: output.status,
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+        log: log.join().expect("the log is read"),
+        report: std::fs::read(&json).ok().and_then(|text| serde_json::from_slice(&text).ok()),
+    }
+}
+
+/// Boots, runs, judges; the report if there was a boot.
+fn boot(run: &Boot<'_>) -> Option<Value> {
+    let Boot { name, kernel, .. } = *run;
+    let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
+    if !wanted.split_whitespace().any(|name| name == kernel) {
+        println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
+        return None;
+    }
+    let checks = std::env::var("CX10_GUEST_CHECKS").ok().filter(|_| run.unbinds).unwrap_or_default();
+    let options: Vec<&str> =
+        ["--kernel", kernel, "--profile", run.profile].into_iter().chain(run.options.iter().copied()).collect();
+    let command: Vec<&str> =
+        ["python3"].into_iter().chain(run.script.iter().copied()).chain(checks.split_whitespace()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(run.directory);
+    let kept = kept(name);
+    let Ran { status, output, log, report } = run_guest(&kept, &directory, &options, &command);
 
     // Every result, for tables.
-    std::fs::write(kept.join("checks.jsonl"), &output.stdout).unwrap();
+    std::fs::write(kept.join("checks.jsonl"), &output).unwrap();
     let mut failed = Vec::new();
     let mut passed = 0u64;
     let mut done = None;
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in output.lines() {
         let Ok(value) = serde_json::from_str::<Value>(line) else {
             println!("{name}: {line}");
             continue;
@@ -235,8 +265,7 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
         }
     }
     let place = format!("report, results, console and trace are in {}", kept.display());
-    let report = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
-    let Some(report) = report else { panic!("{name}: no report (exit {}); {place}", output.status) };
+    let Some(report) = report else { panic!("{name}: no report ({status}); {place}") };
     for problem in report["guest"]["problems"].as_array().into_iter().flatten() {
         failed.push(format!("bring-up: {problem}"));
     }
@@ -252,7 +281,7 @@ fn boot(run: &Boot<'_>) -> Option<Value> {
         failed.extend(leaks(&report["device"]));
     }
     if done != Some(passed) && failed.is_empty() {
-        failed.push(format!("{passed} checks reported, {done:?} announced (exit {})", output.status));
+        failed.push(format!("{passed} checks reported, {done:?} announced ({status})"));
     }
     assert!(failed.is_empty(), "{name}: {} failures; {place}\n  {}", failed.len(), failed.join("\n  "));
     assert!(passed > 0, "{name}: no check ran");
@@ -586,71 +615,79 @@ fn rdma_cores_own_tests_fail_on_a_strict_device_only_at_refused_keys() {
     report.iter().for_each(all_refusals_name_the_ordering);
 }
 
-/// The programs of `observers/` under one policy: how many iterations of each found stale data, by name and version, and the report.
-fn observe(policy: &str) -> (BTreeMap<(String, String), u64>, Value) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-order-{policy}"));
-    std::fs::create_dir_all(&kept).unwrap();
-    let built = Command::new(root.join("scripts/observers")).arg(&kept).status().expect("scripts/observers starts");
+/// Longer than a program on a slow machine needs to look.
+const LONG: [&str; 4] = ["--set", "order.hold=5000", "--set", "order.max_delay=5000"];
+
+/// What a program of `observers/` in one version came to, in one run.
+struct Observed {
+    program: String,
+    wrong: bool,
+    iterations: u64,
+    /// Iterations that found stale data.
+    stale: u64,
+}
+
+/// Runs programs of `observers/` in one guest.
+fn observe(name: &str, options: &[&str], arguments: &str) -> (Vec<Observed>, Ran) {
+    let kept = kept(&format!("order-{name}"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/observers");
+    let built = Command::new(script).arg(&kept).status().expect("scripts/observers starts");
     assert!(built.success(), "scripts/observers: {built}");
-    let json = kept.join("report.json");
-    let output = Command::new(env!("CARGO_BIN_EXE_cx10"))
-        .args(["run", "--quiet", "--order", policy, "--seed", "1", "--check", "--timeout", TIMEOUT_SECONDS])
-        // Longer than a program on a slow machine needs to look.
-        .args(["--set", "order.hold=5000", "--set", "order.max_delay=5000", "--json"])
-        .arg(&json)
-        .args(["--", "sh", "-c", "ip link set eth0 up && exec ./order all"])
-        .current_dir(&kept)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("cx10 starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    println!("{policy}: {}\n{text}", output.status);
+    let command = ["sh", "-c", &format!("ip link set eth0 up && exec ./order {arguments}")];
+    let ran = run_guest(&kept, &kept, &[&["--quiet"], options].concat(), &command);
+    println!("{name}: {}\n{}", ran.status, ran.output);
+    let line = |line: &str| {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+        Observed {
+            program: value["program"].as_str().expect("a name").to_string(),
+            wrong: value["version"] == "wrong",
+            iterations: value["iterations"].as_u64().expect("a count"),
+            stale: value["failures"].as_u64().expect("a count"),
+        }
+    };
+    (ran.output.lines().map(line).collect(), ran)
+}
+
+/// All programs under one policy, checked.
+fn observe_policy(policy: &str) -> (Vec<Observed>, Value) {
+    let options = [&["--order", policy, "--seed", "1", "--check"][..], &LONG].concat();
+    let (observed, ran) = observe(policy, &options, "all");
     // 1: a program found stale data. All others are failures of the run.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{policy}: {}", output.status);
-    let mut stale = BTreeMap::new();
-    for line in text.lines() {
-        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{policy}: {line}: {error}"));
-        assert_eq!(value["iterations"], 100, "{line}");
-        let word = |name: &str| value[name].as_str().expect("a name").to_string();
-        stale.insert((word("program"), word("version")), value["failures"].as_u64().expect("a count"));
-    }
-    assert_eq!(stale.len(), 20, "{policy}: ten programs in two versions");
-    (stale, serde_json::from_slice(&std::fs::read(&json).expect("a report")).expect("JSON"))
+    assert!(matches!(ran.status.code(), Some(0 | 1)), "{policy}: {}", ran.status);
+    assert_eq!(observed.len(), 20, "{policy}: ten programs in two versions");
+    assert!(observed.iter().all(|one| one.iterations == 100), "{policy}: some did not run to the end");
+    (observed, ran.report.expect("a report"))
+}
+
+/// Every access was allowed, and none was lost.
+fn is_legal(name: &str, report: &Value) {
+    let order = &report["device"]["order"];
+    let found = (&order["check"]["legal"], &order["check"]["violations"], &order["lost"]);
+    assert_eq!(found, (&true.into(), &0.into(), &0.into()), "{name}: {order}");
 }
 
 /// What a policy must bring to light; the right versions never fail, and every access is legal. Returns all that it found.
 fn stale_under(policy: &str, wrong: &[&str]) -> Vec<String> {
-    let (stale, report) = observe(policy);
-    for ((program, version), failures) in &stale {
-        if version == "right" {
-            assert_eq!(*failures, 0, "{policy}: {program} relies on nothing but what is promised");
-        }
+    let (observed, report) = observe_policy(policy);
+    for one in observed.iter().filter(|one| !one.wrong) {
+        assert_eq!(one.stale, 0, "{policy}: {} relies on nothing but what is promised", one.program);
     }
-    let silent: Vec<_> = wrong.iter().filter(|name| stale[&(name.to_string(), "wrong".to_string())] == 0).collect();
+    let found: Vec<_> = observed.into_iter().filter(|one| one.stale > 0).map(|one| one.program).collect();
+    let silent: Vec<_> = wrong.iter().filter(|name| !found.iter().any(|found| found == *name)).collect();
     assert!(silent.is_empty(), "{policy}: no stale data in 100 iterations of {silent:?}");
-    let order = &report["device"]["order"];
-    assert_eq!(
-        (&order["check"]["legal"], &order["check"]["violations"]),
-        (&true.into(), &0.into()),
-        "{policy}: {order}"
-    );
-    assert_eq!(order["lost"], 0, "{policy}: {order}");
-    stale.into_iter().filter(|(_, failures)| *failures > 0).map(|((program, _), _)| program).collect()
+    is_legal(policy, &report);
+    found
 }
 
 #[test]
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn in_order_hides_what_programs_rely_on() {
-    let (stale, _) = observe("in-order");
+    let (observed, _) = observe_policy("in-order");
     // Some wrong programs race with the device itself, in whatever order it performs its accesses: two change or send on a
     // buffer that is in use, four rely on the turns in which two queue pairs are served.
     let races = ["forward", "reuse", "flag-other-qp", "cqe-other-qp", "flush-read", "atomic-flag"];
-    let found: Vec<_> = stale
-        .iter()
-        .filter(|((name, version), n)| **n > 0 && !(version == "wrong" && races.contains(&name.as_str())))
-        .collect();
+    let expected = |one: &Observed| one.stale == 0 || one.wrong && races.contains(&one.program.as_str());
+    let found: Vec<_> = observed.iter().filter(|one| !expected(one)).map(|one| &one.program).collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
@@ -671,6 +708,94 @@ fn every_reordering_policy_finds_what_it_is_for_and_breaks_no_promise() {
         found.extend(stale_under(policy, wrong));
     }
     assert_eq!(found.len(), 10, "no policy found stale data in some wrong program: {found:?}");
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn programs_that_rely_on_nothing_pass_with_every_seed_of_a_range() {
+    const SEEDS: u64 = 5;
+    let options = [&["--order", "random", "--seed", "1..5", "--check"][..], &LONG].concat();
+    let (observed, ran) = observe("seeds", &options, "-n 20 all right");
+    assert!(ran.status.success(), "{}", ran.status);
+    assert_eq!(observed.iter().map(|one| one.iterations).sum::<u64>(), 10 * 20 * SEEDS);
+    let report = ran.report.expect("a report");
+    is_legal("seeds", &report);
+    let seeds = |list: &Value| {
+        list.as_array().expect("a list").iter().map(|one| one["seed"].as_u64().expect("a seed")).collect::<Vec<_>>()
+    };
+    let all: Vec<_> = (1..=SEEDS).collect();
+    assert_eq!(seeds(&report["exit"]["runs"]), all);
+    assert_eq!(seeds(&report["device"]["order"]["lives"]), all, "each run had a life of the device to itself");
+}
+
+/// Twenty milliseconds for each access: data, completion, event and interrupt together take longer than many timeouts.
+const LONGEST: [&str; 4] = ["--set", "order.hold=20000", "--set", "order.max_delay=20000"];
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn kernel_users_of_rdma_work_when_accesses_are_late_and_nothing_is_sent_twice() {
+    let options = [&["--order", "random", "--seed", "1", "--check"][..], &LONGEST].concat();
+    let Some(report) = rdma("late", "connectx10-c2c", &["guest/run.py", "storage", "rds"], &options) else { return };
+    is_legal("late", &report);
+    let rdma = &report["device"]["rdma"];
+    assert!(rdma["requests"].as_u64() > Some(1000), "{rdma}");
+    for count in ["retries", "failed"] {
+        assert_eq!(rdma[count], 0, "{rdma}");
+    }
+}
+
+/// The last row that a tool of perftest prints, and there the smallest time.
+fn smallest_time(output: &str, tool: &str) -> f64 {
+    let mut lines = output.lines().skip_while(|line| !line.contains(tool));
+    let row = lines.find(|line| line.trim_start().starts_with("4096 ")).unwrap_or_else(|| panic!("{tool}: {output}"));
+    row.split_whitespace().nth(2).expect("t_min").parse().expect("a number")
+}
+
+/// ib_write_lat takes a message for complete when its last byte has changed, and looks at no other: it does not hang, and does
+/// not fail, it tells a latency in which the data have not come. ib_send_lat waits for a completion.
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn ib_write_lat_measures_less_than_the_data_take_and_ib_send_lat_does_not() {
+    let mut options = vec!["--order", "tail-first", "--seed", "1", "--check", "--set", "mkey.strict=off"];
+    options.extend(LONGEST);
+    let tool = |tool: &str| {
+        let run = format!("{tool} -d mlx5_0 -x 1 -F -s 4096 -n 20");
+        format!("echo {tool}; {run} >/dev/null & sleep 3; {run} 127.0.0.1 || exit 1; wait; ")
+    };
+    let script = tool("ib_write_lat") + &tool("ib_send_lat");
+    let kept = kept("latency");
+    let ran = run_guest(&kept, &kept, &options, &["sh", "-c", &script]);
+    println!("latency: {}\n{}", ran.status, ran.output);
+    assert!(ran.status.success(), "{}", ran.status);
+    // Data are read 20 ms late and stored 20 ms later, but for their last bytes, which are stored at once.
+    let (write, send) = (smallest_time(&ran.output, "ib_write_lat"), smallest_time(&ran.output, "ib_send_lat"));
+    assert!((20_000.0..40_000.0).contains(&write) && send >= 40_000.0, "{write} us and {send} us");
+    is_legal("latency", &ran.report.expect("a report"));
+    let hint = ran.log.iter().find(|line| line.starts_with("hint ")).expect("a hint");
+    assert!(hint.contains("before the rest") && hint.contains("ib_write_lat"), "{hint}");
+}
+
+/// A device that announces data before they are there must not pass for a good one.
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn completions_before_their_data_are_noticed() {
+    let options = [&["--illegal", "completion-first"][..], &LONGEST].concat();
+    let (observed, ran) = observe("illegal", &options, "-n 10 all right");
+    assert_eq!(ran.status.code(), Some(1));
+    let stale: Vec<_> = observed.iter().filter(|one| one.stale > 0).map(|one| one.program.as_str()).collect();
+    for program in ["last-byte", "flag", "flush-read", "read-after-write"] {
+        assert!(stale.contains(&program), "{program} did not notice; {stale:?} did");
+    }
+    // Strict keys for the tests that do not ask for relaxed ones, and the unordered contract, which lets data wait as long.
+    let options = [&["--profile", "connectx7", "--set", "order.profile=cx10-unordered"][..], &options].concat();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let script = "python3 guest/run.py rds; python3 guest/suite.py test_qpex";
+    let ran = run_guest(&kept("illegal"), &directory, &options, &["sh", "-c", script]);
+    let failed: Vec<&str> = ran.output.lines().filter(|line| line.contains(r#""ok": false"#)).collect();
+    println!("{}", ran.output);
+    for check in ["rds_carries_messages", "test_qp_ex_rc_rdma_write", "test_qp_ex_rc_send", "test_qp_ex_ud_send"] {
+        assert!(failed.iter().any(|line| line.contains(check)), "{check} did not notice");
+    }
 }
 
 #[test]
