@@ -68,7 +68,7 @@ pub struct Life {
     pub violations: u64,
 }
 
-/// Lives that are remembered.
+/// Lives that are told apart; after them the last seed stays.
 const MOST_LIVES: usize = 4096;
 
 /// Pending accesses and everything that decides about them.
