@@ -1,16 +1,19 @@
-"""Memory that is not the process's own pages: device memory and dma-bufs, with data through both by RDMA.
+"""Memory other than regions of the process's pages: device memory, dma-bufs, user memory of DEVX, with data by RDMA.
 
 A queue pair is connected to itself; what is written to one region and read back from another is compared with what the
 processor sees. All regions ask for relaxed ordering, but for those on device memory, for which no kernel up to 7.3 can.
 """
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import struct
+from types import SimpleNamespace
 
 import pyverbs.device as d
+import pyverbs.providers.mlx5.mlx5_enums as dve
 from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
@@ -32,10 +35,13 @@ from pyverbs.enums import (
 )
 from pyverbs.mr import DMMR, MR, DmaBufMR
 from pyverbs.pd import PD
+from pyverbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DevxObj, Mlx5DVContextAttr, Mlx5UMEM
+from pyverbs.providers.mlx5.mlx5dv_objects import Mlx5DvObj
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, SendWR
 
+import devx_mkeys
 import rdma
 from harness import check, wait
 
@@ -51,8 +57,8 @@ MFD_ALLOW_SEALING, F_ADD_SEALS, F_SEAL_SHRINK = 2, 1033, 2
 class Loop:
     """A reliable connection with itself, and a region of ordinary memory."""
 
-    def __init__(self):
-        self.ctx = Context(name=DEVICE.name)
+    def __init__(self, ctx=None):
+        self.ctx = ctx or Context(name=DEVICE.name)
         self.pd = PD(self.ctx)
         self.cq = CQ(self.ctx, 16)
         cap = QPCap(max_send_wr=16, max_recv_wr=1)
@@ -177,6 +183,41 @@ def rdma_and_the_processor_reach_device_memory():
             loop.post(IBV_WR_ATOMIC_FETCH_AND_ADD, (loop.mr, loop.mr.buf), (region, 0), 8, add=2)
             assert struct.unpack("<QQ", loop.mr.read(8, 0) + bytes(memory.copy_from_dm(0, 8))) == (40, 42), "an atomic"
     return f"{length} bytes"
+
+
+def devx_key(loop, pdn, umem, **fields):
+    """A key made through DEVX on user memory that was registered through DEVX."""
+    command = bytearray(devx_mkeys.CREATE_MKEY_SIZE)
+    outer = {"opcode": devx_mkeys.OP_CREATE_MKEY, "mkey_umem_valid": 1, "mkey_umem_id": umem.umem_id}
+    for name, value in outer.items():
+        devx_mkeys.put(command, *devx_mkeys.CREATE_MKEY[name], value)
+    inner = {"access_mode_1_0": 1, "lw": 1, "lr": 1, "qpn": 0xFFFFFF, "pd": pdn, "log_page_size": 12, "mkey_7_0": 0x5A}
+    inner |= {"start_addr": umem.umem_addr, "len": SIZE} | fields
+    places = devx_mkeys.MKC | {"rw": (0x12, 1), "rr": (0x13, 1)}
+    for name, value in inner.items():
+        offset, width = places[name]
+        devx_mkeys.put(command, devx_mkeys.MKC_OFFSET + offset, width, value)
+    made = Mlx5DevxObj(loop.ctx, bytes(command), 16)
+    key = int.from_bytes(bytes(made.out_view)[9:12], "big") << 8 | 0x5A
+    return made, SimpleNamespace(lkey=key, rkey=key)
+
+
+@check
+def rdma_reaches_user_memory_of_devx():
+    loop = Loop(Mlx5Context(Mlx5DVContextAttr(dve.MLX5DV_CONTEXT_FLAGS_DEVX), DEVICE.name))
+    pdn = Mlx5DvObj(dve.MLX5DV_OBJ_PD, pd=loop.pd).dvpd.pdn
+    umem = Mlx5UMEM(loop.ctx, size=SIZE, alignment=4096, access=IBV_ACCESS_LOCAL_WRITE)
+    at = umem.umem_addr
+    made, region = devx_key(loop, pdn, umem, relaxed_ordering_write=1, rw=1, rr=1)
+    loop.mr.write(pattern(5), SIZE)
+    loop.post(IBV_WR_RDMA_WRITE, (loop.mr, loop.mr.buf), (region, at))
+    assert ctypes.string_at(at, SIZE) == pattern(5), "written by RDMA, seen by the processor"
+    ctypes.memmove(at, pattern(6), SIZE)
+    loop.post(IBV_WR_RDMA_READ, (loop.mr, loop.mr.buf), (region, at))
+    assert loop.mr.read(SIZE, 0) == pattern(6), "read by RDMA"
+    made.close()
+    umem.close()
+    return f"{SIZE} bytes each way, key {region.lkey:#x}"
 
 
 @check
