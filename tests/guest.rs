@@ -333,12 +333,16 @@ fn keys(profile: &str, refuses: Refuses) {
 
 /// RDMA traffic: checks of the modules that `script` names.
 fn rdma(name: &str, profile: &str, script: &[&str], options: &[&str]) -> Option<Value> {
+    rdma_on("7.3", name, profile, script, options)
+}
+
+fn rdma_on(kernel: &str, name: &str, profile: &str, script: &[&str], options: &[&str]) -> Option<Value> {
     let (refuses, said): (_, &[&str]) =
         if profile == "connectx10-c2c" { (Refuses::Script, &REFUSED_KEY) } else { (Refuses::Nothing, &[]) };
     let expected: Vec<&str> = said.iter().chain(&TOOLS).copied().collect();
     boot(&Boot {
         name: &format!("rdma-{name}"),
-        kernel: "7.3",
+        kernel,
         profile,
         directory: "",
         script,
@@ -460,6 +464,12 @@ fn rdma_survives_a_wire_that_loses_doubles_and_delays() {
 #[ignore = "boots QEMU; run by scripts/test guest"]
 fn rdma_reaches_device_memory_and_dma_bufs() {
     rdma("memory", "connectx7", &["guest/run.py", "memory"], &[]);
+}
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn rdma_reaches_device_memory_and_dma_bufs_on_linux_6_12() {
+    rdma_on("6.12", "memory-6.12", "connectx7", &["guest/run.py", "memory"], &[]);
 }
 
 #[test]
