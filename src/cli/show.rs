@@ -151,8 +151,8 @@ fn list_keys(out: &mut impl Write, section: Option<&str>) -> Result<(), ShowErro
                 "capabilities are listed by `cx10 profile fields`, not `keys {section}`"
             )));
         }
-        let mut known: Vec<&str> = keys::KEYS.iter().map(|k| k.path).collect();
-        known.extend(["mkey", "pci", "firmware", "net", "wire", "pages"]);
+        let sections = keys::KEYS.iter().filter_map(|k| k.path.split_once('.')).map(|(section, _)| section);
+        let known: Vec<&str> = sections.chain(keys::KEYS.iter().map(|k| k.path)).collect();
         return Err(unknown("section or key", section, &known));
     }
     let default = Profile::with(builtin::DEFAULT, &[])?;

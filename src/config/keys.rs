@@ -284,9 +284,7 @@ impl Rule {
             (Rule::Text(max), Value::String(s)) if s.len() <= *max && s.bytes().all(|b| (b' '..=b'~').contains(&b)) => {
                 Ok(())
             }
-            (Rule::Order(knob), Value::String(s)) => {
-                order::check(knob, s).map_err(|e| format!("{value} is not valid: {e}"))
-            }
+            (Rule::Order(knob), Value::String(s)) => order::check(knob, s),
             (Rule::Typed(_, read), Value::String(s)) => read(s).map_err(|e| format!("{value} is not valid: {e}")),
             _ => wrong(),
         }

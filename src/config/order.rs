@@ -109,7 +109,12 @@ pub fn check(knob: &str, text: &str) -> Result<(), String> {
     if follows(knob) && text == FOLLOWS {
         return Ok(());
     }
-    Settings::default().set(knob, text).map_err(|error| error.to_string())
+    // Who asks names the key.
+    Settings::default().set(knob, text).map_err(|error| match error {
+        SettingError::Name { source, .. } => source.to_string(),
+        SettingError::Value { expected, .. } => format!("{text:?} is not valid, expected {expected}"),
+        error @ SettingError::Knob(_) => error.to_string(),
+    })
 }
 
 /// What waits in a protocol, and how many microseconds by default.

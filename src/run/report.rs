@@ -152,7 +152,9 @@ impl Report {
 
     /// What a failure under a policy that reorders may mean, and what a success does not.
     fn hint(&self, device: &RunSummary, out: &mut Text) {
-        let Some(order) = device.order.as_ref().filter(|order| order.policy != "in-order") else { return };
+        // A broken promise is no order that the contract allows.
+        let reorders = |order: &&Order| order.policy != "in-order" && order.illegal.is_none();
+        let Some(order) = device.order.as_ref().filter(reorders) else { return };
         if self.exit.as_ref().is_some_and(|exit| exit.status == Some(0)) {
             return self.passed_hint(order, out);
         }

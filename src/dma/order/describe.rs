@@ -139,6 +139,27 @@ mod tests {
     }
 
     #[test]
+    fn a_violation_is_told_with_addresses_queue_pairs_and_keys() {
+        use super::super::Choice;
+        use super::super::checker::Checker;
+        use super::super::log::Why;
+        let mut checker = Checker::new(&Settings::with(Policy::Random, Profile::Cx10Unordered, 1));
+        let stream = Stream::Responder(0x12);
+        checker.event(&Event::Issue(issued(1, Kind::Write, stream, 1)));
+        checker.event(&Event::Issue(issued(2, Kind::Cqe, stream, 2)));
+        let choice = Choice { txn: TxnId(2), part: 0 };
+        checker.event(&Event::Apply { tick: 1, choice, why: Why::Due });
+        assert_eq!(
+            checker.verdict().described,
+            [
+                "the completion of 12 bytes to 0x2000 (number 2 of the responder of queue pair 0x12, completion queue 0x5, key \
+              0x40) is applied before the write of 12 bytes to 0x1000 (number 1 of the responder of queue pair 0x12, key \
+              0x40): a completion comes after the data of its queue"
+            ]
+        );
+    }
+
+    #[test]
     fn a_sentence_has_addresses_queue_pairs_keys_and_the_reason() {
         let (one, two) = (Stream::Responder(0x12), Stream::Responder(0x13));
         let transactions = [
