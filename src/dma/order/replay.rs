@@ -42,7 +42,7 @@ impl Plan {
 /// The order of a log. Of the log only what comes next is in memory.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    record: Applications,
+    record: Box<Applications>,
     /// What comes next, with whether it is already applied.
     window: VecDeque<(Recorded, bool)>,
     /// The number in the record of the first of those.
@@ -75,7 +75,7 @@ impl Replay {
     /// The order of a log.
     pub fn new(log: &Log) -> Result<Replay, LogError> {
         let mut replay = Replay {
-            record: log.applications()?,
+            record: Box::new(log.applications()?),
             window: VecDeque::with_capacity(AHEAD),
             first: 0,
             places: BTreeMap::new(),
