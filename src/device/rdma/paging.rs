@@ -8,7 +8,7 @@
 //! | requester, gathering | sends nothing |
 //! | requester, scattering a response | drops responses, and asks again from there |
 //! | responder of a SEND, WRITE | answers that it is not ready (RNR), and the peer tries again |
-//! | responder of a READ, an atomic | holds the answer, and those behind it |
+//! | responder of a READ, an atomic | the same, and holds the answer and those behind it, which go out as soon as they can |
 //! | shared receive queue of datagrams | keeps the entry, and drops datagrams |
 //!
 //! The access itself is not issued. A resume tries it again, and it may fault again; a resume with error fails it as a key

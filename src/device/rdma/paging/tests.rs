@@ -95,6 +95,7 @@ impl Pager {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         self.rig.settle();
+        self.rig.land();
         let eqe = self.rig.take_event(&mut self.eq);
         if let Some(eqe) = &eqe {
             assert_eq!(eqe[1], EventType::PAGE_FAULT.0);
@@ -161,6 +162,7 @@ impl Pager {
 
     fn poll(&mut self, cq: &mut Cq) -> Option<Cqe<Vec<u8>>> {
         self.rig.settle();
+        self.rig.land();
         self.rig.poll(cq)
     }
 
@@ -179,7 +181,7 @@ impl Pager {
 
     /// Nothing completes and nothing is told, however often the peer tries.
     fn rests(&mut self, queues: &mut [&mut Cq]) {
-        for _ in 0..20 {
+        for _ in 0..200 {
             self.rig.pass(WHILE);
             for cq in &mut *queues {
                 assert!(self.rig.poll(cq).is_none());
@@ -346,7 +348,7 @@ fn a_writer_that_may_not_wait_gives_up() {
 #[test]
 fn a_reader_waits_for_the_peers_pages_and_an_atomic_is_done_once() {
     let mut pager = Pager::new(&[]);
-    let (mut a, b) = pager.rig.pair(QpType::RC, Link { timeout: 0, ..NO_RETRY });
+    let (mut a, b) = pager.rig.pair(QpType::RC, NO_RETRY);
     let (from, key) = (pager.region(), pager.rig.key);
     let to = pager.rig.memory(PAGES * PAGE);
     let bytes = pager.rig.pattern(from.frames, 3 * PAGE as usize, 8);
@@ -359,6 +361,7 @@ fn a_reader_waits_for_the_peers_pages_and_an_atomic_is_done_once() {
     pager.rests(&mut [&mut a.cq]);
     pager.set(from, 0..3, READ);
     pager.resume(told, false);
+    pager.rig.pass(WHILE);
     assert_eq!((pager.success(&mut a.cq).wqe_counter(), pager.success(&mut a.cq).wqe_counter()), (0, 1));
     assert_eq!(pager.rig.read(to, bytes.len()), bytes);
 
@@ -759,4 +762,221 @@ fn in_the_memory_scheme_an_event_names_the_key_and_the_address() {
     pager.rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(8, hole), inline(b"gone")].concat());
     pager.success(&mut a.cq);
     assert_eq!(pager.pending(), 0);
+}
+
+/// What the driver switches on.
+const SHARED: [&str; 3] = [
+    "caps.odp.transport_page_fault_scheme_cap.rc_odp_caps.srq_receive=1",
+    "caps.odp.transport_page_fault_scheme_cap.ud_odp_caps.srq_receive=1",
+    "caps.odp.transport_page_fault_scheme_cap.xrc_odp_caps.srq_receive=1",
+];
+
+/// Entry 0 of a shared receive queue whose record is at `record`, behind its page of entries.
+fn post_shared(pager: &mut Pager, record: u64, segment: &[u8]) {
+    pager.rig.write(record - PAGE, &[&[0, 0, 0, 1][..], &[0; 12], segment].concat());
+    pager.rig.write(record, &1u32.to_be_bytes());
+}
+
+#[test]
+fn an_entry_of_a_shared_receive_queue_is_kept_by_the_queue_pair_that_took_it() {
+    let mut pager = Pager::new(&SHARED);
+    let pd = pager.rig.pd;
+    let to = pager.region();
+    let (input, record) = pager.rig.create_rmp_in(pd, 4);
+    let rmpn = crate::testing::queues::number(&pager.rig.ok(input.as_bytes(), 16));
+    post_shared(&mut pager, record, &data(64, to.key, VA));
+    let mut a = pager.rig.qp(QpType::RC);
+    let mut b = pager.rig.qp_with(QpType::RC, |context| {
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(rmpn);
+    });
+    pager.rig.connect(a.qpn, b.qpn, NO_RETRY);
+    pager.rig.connect(b.qpn, a.qpn, NO_RETRY);
+    pager.rig.send(&mut a, WqeOpcode::SEND, &inline(b"shared"));
+    let told = pager.fault();
+    assert_eq!((told.kind, told.queue, told.at), (0, rmpn, 0));
+    pager.rests(&mut [&mut a.cq, &mut b.cq]);
+    pager.all(to);
+    pager.resume(told, false);
+    pager.rig.pass(WHILE);
+    assert_eq!((pager.success(&mut b.cq).wqe_counter(), pager.rig.read(to.frames, 6)), (0, b"shared".to_vec()));
+    pager.success(&mut a.cq);
+}
+
+#[test]
+fn an_xrc_request_faults_in_the_queue_that_it_names() {
+    let xrc = "caps.odp.transport_page_fault_scheme_cap.xrc_odp_caps";
+    let sets: Vec<String> =
+        ["send", "write", "read", "atomic", "srq_receive"].map(|name| format!("{xrc}.{name}=1")).into();
+    let mut pager = Pager::new(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    let (pd, xrcd, to) = (pager.rig.pd, pager.rig.xrcd(), pager.region());
+    let mut cq = pager.rig.cq();
+    let internal = pager.rig.create_xrc_srq(pd, xrcd, cq.cqn);
+    let (input, record) = pager.rig.create_xrc_srq_in(pd, xrcd, cq.cqn);
+    let srqn = crate::testing::queues::number(&pager.rig.ok(input.as_bytes(), 16));
+    post_shared(&mut pager, record, &data(64, to.key, VA));
+    let edit = |context: &mut crate::prm::qp::Qpc<&mut [u8]>| {
+        context.set_xrcd(xrcd);
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(internal);
+    };
+    let (mut a, b) = (pager.rig.qp_with(QpType::XRC, edit), pager.rig.qp_with(QpType::XRC, edit));
+    pager.rig.connect(a.qpn, b.qpn, NO_RETRY);
+    pager.rig.connect(b.qpn, a.qpn, NO_RETRY);
+    let named = [&srqn.to_be_bytes()[..], &[0; 12]].concat();
+    pager.rig.send(&mut a, WqeOpcode::SEND, &[named.clone(), data(8, to.key, VA + PAGE)].concat());
+    let told = pager.fault();
+    assert_eq!((told.kind, told.queue), (SEND_OR_WRITE, a.qpn));
+    pager.set(to, 1..2, READ);
+    pager.resume(told, false);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.queue, told.at), (0, srqn, 0));
+    pager.set(to, 0..1, WRITE);
+    pager.resume(told, false);
+    pager.rig.pass(WHILE);
+    pager.success(&mut a.cq);
+    assert_eq!(pager.success(&mut cq).byte_cnt(), 8);
+    pager.rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[named, remote(VA + 3 * PAGE, to.key), inline(b"write")].concat());
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (RDMA_WRITE, VA + 3 * PAGE));
+    pager.all(to);
+    pager.resume(told, false);
+    pager.rig.pass(WHILE);
+    pager.success(&mut a.cq);
+    assert_eq!(pager.rig.read(to.frames + 3 * PAGE, 5), b"write");
+}
+
+#[test]
+fn a_datagram_waits_for_its_senders_pages_and_is_lost_for_want_of_its_receivers() {
+    let mut pager = Pager::new(&SHARED);
+    let (pd, from, to) = (pager.rig.pd, pager.region(), pager.region());
+    let (input, record) = pager.rig.create_rmp_in(pd, 4);
+    let rmpn = crate::testing::queues::number(&pager.rig.ok(input.as_bytes(), 16));
+    post_shared(&mut pager, record, &data(256, to.key, VA));
+    let mut a = pager.rig.qp(QpType::UD);
+    let mut b = pager.rig.qp_with(QpType::UD, |context| {
+        context.set_rq_type(1);
+        context.set_srqn_rmpn_xrqn(rmpn);
+    });
+    for qp in [&a, &b] {
+        pager.rig.connect(qp.qpn, 0, Link::default());
+    }
+    let mut av = crate::prm::wqe::Av::zeroed();
+    let mac = pager.rig.function.hca().vport.mac();
+    av.set_qkey(0x1111_1111);
+    av.set_extended(1);
+    av.set_dqp_dct(b.qpn);
+    av.as_bytes_mut()[0x14..0x1a].copy_from_slice(&mac);
+    av.as_bytes_mut()[0x20..].copy_from_slice(&crate::testing::rdma::GID);
+    let bytes = pager.rig.pattern(from.frames, 100, 1);
+    let segments = [av.as_bytes().to_vec(), data(100, from.key, VA)].concat();
+    pager.rig.send(&mut a, WqeOpcode::SEND, &segments);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.queue), (SEND_OR_WRITE, a.qpn));
+    pager.rests(&mut [&mut a.cq, &mut b.cq]);
+    pager.all(from);
+    pager.resume(told, false);
+    // It is sent, and met by an entry without memory. So is the next one, of which nobody is told.
+    let told = pager.fault();
+    assert_eq!((told.kind, told.queue, told.at), (0, rmpn, 0));
+    pager.rig.send(&mut a, WqeOpcode::SEND, &segments);
+    pager.rests(&mut [&mut b.cq]);
+    pager.all(to);
+    pager.resume(told, false);
+    pager.rests(&mut [&mut b.cq]);
+    pager.rig.send(&mut a, WqeOpcode::SEND, &segments);
+    assert_eq!(pager.success(&mut b.cq).byte_cnt(), 140);
+    assert_eq!(pager.rig.read(to.frames + 40, 100), bytes);
+    for _ in 0..3 {
+        pager.success(&mut a.cq);
+    }
+    // A receiver without shared queue has no paging.
+    let mut c = pager.rig.qp(QpType::UD);
+    pager.rig.connect(c.qpn, 0, Link::default());
+    pager.set(to, 0..PAGES, 0);
+    pager.rig.post_receive(&mut c, &data(256, to.key, VA));
+    av.set_dqp_dct(c.qpn);
+    pager.rig.send(&mut a, WqeOpcode::SEND, &[av.as_bytes().to_vec(), inline(b"x")].concat());
+    assert_eq!(pager.failure(&mut c.cq), CqeSyndrome::LOCAL_PROT_ERR);
+    pager.none();
+}
+
+#[test]
+fn faults_are_legal_in_every_order_and_pages_that_go_are_touched_no_more() {
+    use crate::dma::order::{Policy, Scope};
+    for policy in Policy::ALL {
+        for (name, way, ..) in WAYS {
+            let set = format!("order.policy={policy}");
+            let mut pager = Pager::new(&[&set, "order.seed=3", "order.check=true"]);
+            let (mut a, mut b) = pager.rig.pair(QpType::RC, NO_RETRY);
+            let region = pager.region();
+            way(&mut pager, &mut a, &mut b, region);
+            let told = pager.fault();
+            pager.rig.land();
+            assert_eq!(pager.rig.read(region.frames, 64), [0; 64], "{policy} {name}: not issued");
+            pager.all(region);
+            pager.resume(told, false);
+            pager.rig.pass(WHILE);
+            // As a work request that takes the pages away does, while accesses may be pending.
+            pager.rig.function.bus_mut().drain(Scope::Key(region.key >> 8));
+            pager.set(region, 0..PAGES, 0);
+            pager.rig.write(region.frames, &[0x77; 64]);
+            pager.rig.land();
+            assert_eq!(pager.rig.read(region.frames, 64), [0x77; 64], "{policy} {name}: touched later");
+            pager.success(&mut a.cq);
+            let order = pager.rig.function.summary().order.expect("an engine");
+            assert!(order.check.expect("a checker").legal, "{policy} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_side_that_waits_for_a_page_tells_of_no_other() {
+    // The requester: the data of a READ come while it waits for those of a WRITE.
+    let mut pager = Pager::new(&[]);
+    let (mut a, _) = pager.rig.pair(QpType::RC, NO_RETRY);
+    let (first, second, key) = (pager.region(), pager.region(), pager.rig.key);
+    let (from, to) = (pager.rig.memory(PAGE), pager.rig.memory(PAGE));
+    pager.rig.write(from, b"from");
+    pager.rig.write(second.frames, b"to");
+    pager.rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(4, first.key, VA)].concat(), |_| {});
+    pager.rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(2, second.key, VA)].concat(), |_| {});
+    pager.rig.ring_send(&a);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (SEND_OR_WRITE, 1));
+    pager.rests(&mut [&mut a.cq]);
+    assert_eq!(pager.pending(), 1);
+    pager.all(second);
+    pager.resume(told, false);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (READ_OR_ATOMIC, 0));
+    pager.all(first);
+    pager.resume(told, false);
+    assert_eq!((pager.success(&mut a.cq).wqe_counter(), pager.success(&mut a.cq).wqe_counter()), (0, 1));
+    assert_eq!((pager.rig.read(first.frames, 4), pager.rig.read(to, 2)), (b"from".to_vec(), b"to".to_vec()));
+    pager.none();
+
+    // The responder: a WRITE comes while the answer to a READ waits.
+    let mut pager = Pager::new(&[]);
+    let (mut a, b) = pager.rig.pair(QpType::RC, NO_RETRY);
+    let (first, second, key) = (pager.region(), pager.region(), pager.rig.key);
+    let to = pager.rig.memory(PAGE);
+    pager.rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(VA, first.key), data(4, key, to)].concat());
+    let told = pager.fault();
+    assert_eq!(told.kind, RDMA_READ);
+    pager.rig.send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(VA, second.key), inline(b"late")].concat());
+    pager.rests(&mut [&mut a.cq]);
+    assert_eq!(pager.pending(), 1);
+    pager.all(first);
+    pager.resume(told, false);
+    pager.success(&mut a.cq);
+    pager.rig.pass(WHILE);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (RDMA_WRITE, VA));
+    pager.all(second);
+    pager.resume(told, false);
+    pager.rig.pass(WHILE);
+    pager.success(&mut a.cq);
+    assert_eq!(pager.rig.read(second.frames, 4), b"late");
+    assert_eq!((pager.state(a.qpn), pager.state(b.qpn)), (QpState::RTS, QpState::RTS));
 }

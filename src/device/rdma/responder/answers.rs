@@ -74,6 +74,13 @@ impl Portion<'_> {
             Some(waiting) => *waiting = job.counted_as(waiting),
             None => responder.jobs.push_back(job),
         }
+        let first = match responder.jobs.front() {
+            Some(Job::Read { psn, .. } | Job::Atomic { psn, .. }) => *psn == head.psn,
+            _ => false,
+        };
+        if first && responder.stall.is_some_and(|stall| !stall.request) {
+            return self.not_ready_to_answer(qpn, head.psn);
+        }
         self.schedule(qpn);
     }
 
@@ -167,6 +174,16 @@ impl Portion<'_> {
         Step::Done
     }
 
+    /// The peer of a READ or atomic whose page is waited for tries again, so that it takes no silence for a loss. The answer
+    /// goes out as soon as there is one.
+    #[cold]
+    fn not_ready_to_answer(&mut self, qpn: u32, psn: u32) {
+        let Some(qp) = self.qp(qpn) else { return };
+        let flow = &qp.flow;
+        let word = u32::from(aeth::RNR | flow.settings.min_rnr) << 24 | flow.responder.msn;
+        self.send_answer(qpn, Operation::Ack, psn, word, 0, (Payload::None, 0), Fence::None);
+    }
+
     fn drop_job(&mut self, qpn: u32) {
         if let Some(qp) = self.qp(qpn) {
             qp.flow.responder.jobs.pop_front();
@@ -209,7 +226,9 @@ impl Portion<'_> {
                 }
                 return;
             }
-            Err(error) if self.answer_fault(qpn, settings, false, (remote, offset, count), error) => return,
+            Err(error) if self.answer_fault(qpn, settings, false, (remote, offset, count), error) => {
+                return self.not_ready_to_answer(qpn, psn_add(psn, offset >> settings.log_mtu));
+            }
             Err(error) => {
                 let job = self.qp(qpn).and_then(|qp| qp.flow.responder.jobs.front().copied());
                 self.drop_job(qpn);
@@ -253,7 +272,7 @@ impl Portion<'_> {
             None => self.do_atomic(qpn, &Settings { pd: resource.pd, ..*settings }, &resource),
         };
         if done == Err(Refusal::Faulted) {
-            return;
+            return self.not_ready_to_answer(qpn, psn);
         }
         self.drop_job(qpn);
         let original = match done {
