@@ -14,7 +14,8 @@ use std::fmt;
 use bitflags::bitflags;
 
 pub use frame::{
-    Addresses, DecodeError, EncodeError, Frame, MAX_FRAME, MAX_PAYLOAD, Network, UDP_PORT, decode, encode,
+    Addresses, DecodeError, EncodeError, Frame, MAX_FRAME, MAX_PAYLOAD, Network, UDP_PORT, decode, encode, header_v4,
+    header_v6,
 };
 
 /// Numbers of queue pairs and packet sequence numbers have this many bits.

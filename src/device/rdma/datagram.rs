@@ -13,6 +13,7 @@ use crate::device::qp::{Service, State};
 use crate::dma::StoreClass;
 use crate::mkey::translate::Access;
 use crate::prm::values::CqeSyndrome;
+use crate::wire::roce::{header_v4, header_v6};
 
 /// The destination queue pair of multicasts.
 const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -26,7 +27,6 @@ const BTH: u32 = 12;
 const DETH: u32 = 8;
 const ICRC: u32 = 4;
 const IMMEDIATE: u32 = 4;
-const PROTOCOL_UDP: u8 = 17;
 
 /// The header area of a datagram: an IPv6 header, or 20 bytes of nothing and an IPv4 header.
 fn header_area(head: &Head, len: u32) -> [u8; SHORT] {
@@ -35,28 +35,10 @@ fn header_area(head: &Head, len: u32) -> [u8; SHORT] {
     let inner = UDP + BTH + DETH + immediate + len.next_multiple_of(4) + ICRC;
     let mut area = [0; SHORT];
     if is_v4(&dest) {
-        let ip = &mut area[20..];
-        ip[0] = 0x45;
-        ip[1] = traffic_class;
-        ip[2..4].copy_from_slice(&((inner + 20) as u16).to_be_bytes());
-        // Do not fragment.
-        ip[6] = 0x40;
-        ip[8] = hop_limit;
-        ip[9] = PROTOCOL_UDP;
-        ip[12..16].copy_from_slice(&source[12..]);
-        ip[16..20].copy_from_slice(&dest[12..]);
-        let sum: u32 = ip.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        let folded = (folded & 0xffff) + (folded >> 16);
-        ip[10..12].copy_from_slice(&(!folded as u16).to_be_bytes());
+        let ([.., a, b, c, d], [.., e, f, g, h]) = (source, dest);
+        area[20..].copy_from_slice(&header_v4([a, b, c, d], [e, f, g, h], traffic_class, hop_limit, inner as u16));
     } else {
-        let first = 6 << 28 | u32::from(traffic_class) << 20 | flow_label & 0xf_ffff;
-        area[..4].copy_from_slice(&first.to_be_bytes());
-        area[4..6].copy_from_slice(&(inner as u16).to_be_bytes());
-        area[6] = PROTOCOL_UDP;
-        area[7] = hop_limit;
-        area[8..24].copy_from_slice(&source);
-        area[24..].copy_from_slice(&dest);
+        area = header_v6(source, dest, traffic_class, flow_label, hop_limit, inner as u16);
     }
     area
 }

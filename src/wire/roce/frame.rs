@@ -1,7 +1,7 @@
 //! From headers and payload to frames and back; see the limits in [`super`].
 
 use super::{Aeth, AtomicEth, Deth, Extensions, Headers, MASK_24, Opcode, Reth};
-use crate::wire::layers::{be16, put16};
+use crate::wire::layers::be16;
 use crate::wire::{MAC_HEADER, checksum};
 
 /// Addresses of the network layer.
@@ -148,23 +148,14 @@ pub fn encode(addresses: &Addresses, headers: &Headers, payload: &[u8], out: &mu
     match addresses.network {
         Network::V4 { source, dest } => {
             out.extend(TYPE_V4.to_be_bytes());
-            out.extend([0x45, addresses.traffic_class]);
-            out.extend(((IPV4 + UDP + transport) as u16).to_be_bytes());
-            // No identification, as nothing may be fragmented.
-            out.extend([0, 0, 0x40, 0, addresses.hop_limit, PROTOCOL_UDP, 0, 0]);
-            out.extend(source);
-            out.extend(dest);
-            let checksum = checksum::ones(&out[at..at + IPV4]);
-            put16(out, at + 10, checksum);
+            let Addresses { traffic_class, hop_limit, .. } = *addresses;
+            out.extend(header_v4(source, dest, traffic_class, hop_limit, (UDP + transport) as u16));
         }
         Network::V6 { source, dest, flow_label } => {
             fits(flow_label, 0xf_ffff, "flow label")?;
             out.extend(TYPE_V6.to_be_bytes());
-            out.extend((6 << 28 | u32::from(addresses.traffic_class) << 20 | flow_label).to_be_bytes());
-            out.extend(((UDP + transport) as u16).to_be_bytes());
-            out.extend([PROTOCOL_UDP, addresses.hop_limit]);
-            out.extend(source);
-            out.extend(dest);
+            let Addresses { traffic_class, hop_limit, .. } = *addresses;
+            out.extend(header_v6(source, dest, traffic_class, flow_label, hop_limit, (UDP + transport) as u16));
         }
     }
     for word in [addresses.udp_source, UDP_PORT, (UDP + transport) as u16, 0] {
@@ -284,6 +275,39 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, DecodeError> {
 
 /// Addresses, traffic class, hop limit, and the length of the header.
 type NetworkHeader = (Network, u8, u8, usize);
+
+/// The IPv4 header before `len` bytes of UDP.
+pub fn header_v4(source: [u8; 4], dest: [u8; 4], traffic_class: u8, hop_limit: u8, len: u16) -> [u8; IPV4] {
+    let mut ip = [0; IPV4];
+    ip[..2].copy_from_slice(&[0x45, traffic_class]);
+    ip[2..4].copy_from_slice(&len.wrapping_add(IPV4 as u16).to_be_bytes());
+    // No identification, as nothing may be fragmented.
+    ip[6..10].copy_from_slice(&[0x40, 0, hop_limit, PROTOCOL_UDP]);
+    ip[12..16].copy_from_slice(&source);
+    ip[16..].copy_from_slice(&dest);
+    let checksum = checksum::ones(&ip);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    ip
+}
+
+/// The IPv6 header before `len` bytes of UDP.
+pub fn header_v6(
+    source: [u8; 16],
+    dest: [u8; 16],
+    traffic_class: u8,
+    flow_label: u32,
+    hop_limit: u8,
+    len: u16,
+) -> [u8; IPV6] {
+    let mut ip = [0; IPV6];
+    let first = 6 << 28 | u32::from(traffic_class) << 20 | flow_label & 0xf_ffff;
+    ip[..4].copy_from_slice(&first.to_be_bytes());
+    ip[4..6].copy_from_slice(&len.to_be_bytes());
+    ip[6..8].copy_from_slice(&[PROTOCOL_UDP, hop_limit]);
+    ip[8..24].copy_from_slice(&source);
+    ip[24..].copy_from_slice(&dest);
+    ip
+}
 
 fn ipv4(reader: &mut Reader<'_>) -> Result<NetworkHeader, DecodeError> {
     let header: [u8; IPV4] = *reader.0.first_chunk().ok_or(DecodeError::Short)?;
