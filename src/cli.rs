@@ -3,6 +3,7 @@
 //! One clap model serves parsing, `--help`, the manual pages (`cx10 man`) and the shell completions (`cx10 completions`).
 //! The large subcommands live in [`crate::run`] and [`crate::engine`]; `main.rs` connects them.
 
+pub mod conform;
 pub mod help;
 pub mod litmus;
 pub mod run;
@@ -74,6 +75,9 @@ pub enum Command {
     /// Serve the device on a vfio-user socket, for a VMM started by hand
     #[command(after_long_help = help::SERVE)]
     Serve(ServeArgs),
+    /// Is a kernel ready for hardware that refuses strong ordering? Walk every way of registering memory
+    #[command(after_long_help = help::CONFORM)]
+    Conform(Box<conform::ConformArgs>),
     /// Print a trace in readable form, like strace
     #[command(after_long_help = help::TRACE)]
     Trace(TraceArgs),

@@ -5,6 +5,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`cli`] | command line definitions, shared by `main`, the man page and the completions |
+//! | [`conform`] | `cx10 conform`: every way of registering memory, kernel by kernel |
 //! | [`run`] | `cx10 run`: the device and QEMU together, guest images, the report |
 //! | [`engine`] | the event loop that owns the function |
 //! | [`transport`] | vfio-user: server loop, messages, glue to the function |
@@ -24,6 +25,7 @@
 pub mod cli;
 pub mod cmdif;
 pub mod config;
+pub mod conform;
 pub mod device;
 pub mod dma;
 pub mod engine;

@@ -1,6 +1,6 @@
 //! Starts things: argument parsing, logging, exit codes.
 
-use cx10::cli::{self, Command, litmus, run, serve, show, shrink};
+use cx10::cli::{self, Command, conform, litmus, run, serve, show, shrink};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,6 +12,13 @@ fn main() -> ExitCode {
     let shown = match &cli.command {
         Command::Run(args) if args.print_config => show::print_config(&args.device),
         Command::Run(args) => match run::run(args, &cli.log) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => {
+                eprintln!("cx10: {error}");
+                return ExitCode::from(error.exit_code());
+            }
+        },
+        Command::Conform(args) => match conform::conform(args, &cli.log) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => {
                 eprintln!("cx10: {error}");

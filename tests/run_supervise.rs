@@ -34,7 +34,7 @@ fn go(options: &RunOptions, device: &mut dyn DeviceUnderTest) -> Result<RunOutco
         modules: None,
         cache: std::env::temp_dir(),
     };
-    run_with(options, &images, Decided::Tcg, device)
+    run_with(options, &images, Decided::Tcg, device, None)
 }
 
 #[test]
@@ -111,6 +111,6 @@ fn a_program_that_is_not_there_is_named() {
         modules: None,
         cache: std::env::temp_dir(),
     };
-    let error = run_with(&options("guest"), &images, Decided::Tcg, &mut NoDevice).unwrap_err();
+    let error = run_with(&options("guest"), &images, Decided::Tcg, &mut NoDevice, None).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/qemu"), "{error}");
 }

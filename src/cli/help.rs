@@ -7,6 +7,7 @@ First steps:
   cx10 run -- ibv_devinfo               run a command in the guest
   cx10 run --order random -- ./my-test  the same, with memory accesses in another legal order
   cx10 serve --socket /tmp/cx10.sock    the device alone, for your own QEMU
+  cx10 conform                          is a kernel ready for such hardware?
   cx10 litmus                           the ordering contract, tested on this build
   cx10 shrink o.log -- cx10 run -- CMD  which change of order makes CMD fail
   cx10 profile show                     what the device is and can do
@@ -47,6 +48,29 @@ Examples:
 
 Exit status: 0 clean, 1 set-up error, 2 the guest broke the ordering contract, 3 a check of cx10 failed; with CMD, the \
 status of CMD, unless a check of cx10 failed.";
+
+/// Behind the help of `cx10 conform`.
+pub const CONFORM: &str = "\
+Boots guests with each kernel and makes memory keys in every way that the kernel has; the device tells which keys it was \
+asked for. A row's answer is `ready`, `absent` (the kernel, a module or the device does not have this), `finding` or `crash`.
+
+Parts:
+  flags         access flags that are optional, on every path of user space
+  internal      keys that the driver makes for itself
+  enforcement   what a user sees of a refusal, for each way to enforce
+  unordered     keys without order between READ and WRITE
+A kernel that crashes in a step has that in the row; the guest is booted again and the walk goes on. The walk of one kernel \
+takes some minutes without hardware virtualisation.
+
+Examples:
+  cx10 conform                                   the default kernel, all parts
+  cx10 conform --kernel ~/linux                  your own build tree
+  cx10 conform -k 7.3 -k 6.12 --json r.json --html r.html
+  cx10 conform --from r.json --html r.html       show a stored result
+  cx10 conform --kernel ~/linux --expect r.json  has this tree become worse? For a CI job
+
+Exit status: 0 all rows ready or absent, 2 there are findings, 1 set-up error, 3 the device failed. With --expect: 0 \
+nothing is worse than in the file, 2 something is.";
 
 /// Behind the help of `cx10 serve`.
 pub const SERVE: &str = "\
@@ -231,7 +255,7 @@ mod tests {
 
     #[test]
     fn paragraphs_are_broken_by_the_terminal_and_lists_fit_into_it() {
-        for text in [TOP, RUN, SERVE, TRACE, LITMUS, SHRINK, PROFILE, COMPLETIONS, MAN] {
+        for text in [TOP, RUN, CONFORM, SERVE, TRACE, LITMUS, SHRINK, PROFILE, COMPLETIONS, MAN] {
             let lines: Vec<&str> = text.lines().collect();
             for pair in lines.windows(2) {
                 let prose = |line: &str| !line.is_empty() && !line.starts_with(' ');

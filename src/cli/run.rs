@@ -1,6 +1,6 @@
 //! `cx10 run`: from the command line to [`crate::run`].
 
-use super::{Accel, LogArgs, ReplayError, RunArgs};
+use super::{Accel, DeviceArgs, LogArgs, ReplayError, RunArgs};
 use crate::config::{ConfigError, OrderConfig};
 use crate::run::{self, RunError, RunOptions, ServeProcess};
 use std::ffi::OsString;
@@ -30,42 +30,48 @@ impl Error {
     }
 }
 
-/// Arguments of `cx10 serve` that make the device which `args` describe.
-fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
+/// Arguments of `cx10 serve` that make the device which `device` describes.
+pub(super) fn device_args(device: &DeviceArgs, log: &LogArgs) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| out.extend([name.into(), value.as_ref().into()]);
-    if let Some(profile) = &args.device.profile {
+    if let Some(profile) = &device.profile {
         add("--profile", profile);
     }
-    if let Some(config) = &args.device.config {
+    if let Some(config) = &device.config {
         add("--config", config);
     }
-    for set in args.device.all_sets() {
+    for set in device.all_sets() {
         add("--set", &set);
     }
-    if let Some(trace) = &args.record.trace {
-        add("--trace", trace);
-    }
-    if let Some(mode) = args.device.order.illegal {
+    if let Some(mode) = device.order.illegal {
         add("--illegal", &mode.name());
     }
-    if let Some(file) = &args.device.order.order_log {
+    if let Some(file) = &device.order.order_log {
         add("--order-log", file);
     }
-    if let Some(file) = &args.device.order.replay {
+    if let Some(file) = &device.order.replay {
         add("--replay", file);
     }
-    if let Some(file) = &args.device.order.overtakes {
+    if let Some(file) = &device.order.overtakes {
         add("--overtakes", file);
     }
     if let Some(filter) = &log.log {
         add("--log", filter);
     }
+    out.extend(std::iter::repeat_n("--verbose".into(), usize::from(log.verbose)));
+    out.extend(std::iter::repeat_n("--quiet".into(), usize::from(log.quiet)));
+    out
+}
+
+/// [`device_args`] with what is recorded.
+fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
+    let mut out = device_args(&args.device, log);
+    if let Some(trace) = &args.record.trace {
+        out.extend(["--trace".into(), trace.into()]);
+    }
     if args.record.trace_full {
         out.push("--trace-full".into());
     }
-    out.extend(std::iter::repeat_n("--verbose".into(), usize::from(log.verbose)));
-    out.extend(std::iter::repeat_n("--quiet".into(), usize::from(log.quiet)));
     out
 }
 
@@ -120,7 +126,7 @@ mod tests {
     fn the_device_options_reach_the_device_and_are_ones_that_serve_knows() {
         let (args, log) = parsed(&["cx10", "run", "-vv", "-p", "connectx7", "--set", "a=1", "--set", "b=2", "-t", "x"]);
         let out = serve_args(&args, &log);
-        let want = ["--profile", "connectx7", "--set", "a=1", "--set", "b=2", "--trace", "x", "--verbose", "--verbose"];
+        let want = ["--profile", "connectx7", "--set", "a=1", "--set", "b=2", "--verbose", "--verbose", "--trace", "x"];
         assert_eq!(out, want);
         let line = ["cx10", "serve", "--socket", "s"].map(OsString::from).into_iter().chain(out);
         assert!(Cli::try_parse_from(line).is_ok());

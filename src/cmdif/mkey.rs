@@ -57,8 +57,9 @@ fn create_mkey(ctx: &mut Ctx<'_>, input: &[u8]) -> Reply {
         }
     };
     deps.push(ObjRef { kind: Kind::Pd, id: context.pd });
+    let order = context.order();
     let index = ctx.hca.objects.create(ctx.uid, MemoryKey::new(kind, context, list, grant), &deps)?;
-    let outcome = Outcome::Created { index, grant };
+    let outcome = Outcome::Created { index, grant, order };
     ctx.hca.note_key(Judged { kind, origin, outcome });
     let mut out = CreateMkeyOut::zeroed();
     out.set_mkey_index(index);

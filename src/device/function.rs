@@ -424,13 +424,13 @@ impl Function {
     fn judged_keys(&mut self) {
         while let Some(Judged { kind, origin, outcome }) = self.hca.key_log.take() {
             let verdict = match &outcome {
-                Outcome::Created { index, grant } => {
+                Outcome::Created { index, grant, order } => {
                     if grant.withdrawn_encoding {
                         self.summary.violation("order_read_after_write = 2");
                     }
-                    KeyVerdict::Created { index: *index, relaxed: grant.relaxed }
+                    KeyVerdict::Created { index: *index, order: *order }
                 }
-                Outcome::Enabled { index, relaxed, .. } => KeyVerdict::Enabled { index: *index, relaxed: *relaxed },
+                Outcome::Enabled { index, order, .. } => KeyVerdict::Enabled { index: *index, order: *order },
                 Outcome::Refused { refusal, .. } => KeyVerdict::Refused(refusal),
             };
             self.trace.event(self.clock.now(), &TraceEvent::Key { kind, via: origin.name(), verdict });

@@ -7,6 +7,7 @@ use super::fingerprint::{driver_path, work_request_path};
 use super::policy::{Grant, Origin};
 use crate::cmdif::error::{Syndrome, meaning};
 use crate::config::KeyKind;
+use crate::dma::KeyOrder;
 use crate::trace::KeyRefusal;
 use crate::trace::report::Keys;
 
@@ -30,6 +31,8 @@ pub enum Outcome {
         index: u32,
         /// What was granted.
         grant: Grant,
+        /// The ordering attributes that it has.
+        order: KeyOrder,
     },
     /// A UMR made the key usable, or changed the ordering of one that is.
     Enabled {
@@ -37,9 +40,9 @@ pub enum Outcome {
         index: u32,
         /// Whether it was never usable before.
         first: bool,
-        /// Whether it asks for relaxed writes.
-        relaxed: bool,
-        /// Whether it has been counted so before.
+        /// The ordering attributes that it has now.
+        order: KeyOrder,
+        /// Whether its write ordering has been counted so before.
         counted: bool,
     },
     /// The key was refused.
@@ -107,8 +110,8 @@ impl KeyLog {
                     log::warn!(target: "cx10::mkey", "{kind} key with order_read_after_write = 2, a withdrawn encoding");
                 }
             }
-            Outcome::Enabled { first, relaxed, counted, .. } => {
-                keys.note_enabled(kind, *first, (!counted).then_some(*relaxed));
+            Outcome::Enabled { first, order, counted, .. } => {
+                keys.note_enabled(kind, *first, (!counted).then_some(order.relaxed_write));
             }
             Outcome::Refused { syndrome, refusal } => {
                 keys.note_refused((**refusal).clone());

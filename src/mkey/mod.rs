@@ -22,6 +22,7 @@ use self::list::Translations;
 use self::policy::Grant;
 use crate::config::KeyKind;
 use crate::device::objects::Charged;
+use crate::dma::KeyOrder;
 
 /// A key that was created.
 #[derive(Clone, Debug)]
@@ -36,13 +37,15 @@ pub struct MemoryKey {
     enabled: bool,
     /// Whether it was counted as relaxed; `None` while a UMR may yet say.
     counted: Option<bool>,
+    /// The ordering attributes that were reported last.
+    told: KeyOrder,
 }
 
 impl MemoryKey {
     /// A key that was granted.
     pub fn new(kind: KeyKind, context: KeyContext, list: Translations, grant: Grant) -> MemoryKey {
         let counted = (!grant.undecided).then_some(grant.relaxed);
-        MemoryKey { kind, enabled: !context.free, context, list, counted }
+        MemoryKey { kind, enabled: !context.free, told: context.order(), context, list, counted }
     }
 
     /// The whole key, for the object with number `index`.
@@ -56,9 +59,11 @@ impl MemoryKey {
         if self.context.free {
             return None;
         }
+        let order = self.context.order();
         let counted = self.counted.replace(grant.relaxed) == Some(grant.relaxed);
         let enabled = std::mem::replace(&mut self.enabled, true);
-        (!enabled || !counted).then_some(Outcome::Enabled { index, first: !enabled, relaxed: grant.relaxed, counted })
+        let told = std::mem::replace(&mut self.told, order) == order;
+        (!enabled || !counted || !told).then_some(Outcome::Enabled { index, first: !enabled, order, counted })
     }
 }
 

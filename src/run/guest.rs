@@ -75,18 +75,22 @@ pub struct File<'a> {
     pub data: &'a [u8],
 }
 
-/// Appends our init, agent and parameters to an initramfs.
-pub fn append_to_initramfs(initramfs: &mut Vec<u8>, params: &Params) -> serde_json::Result<()> {
+/// Appends our init, agent and parameters to an initramfs, and further programs that lie beside the agent.
+pub fn append_to_initramfs(
+    initramfs: &mut Vec<u8>,
+    params: &Params,
+    programs: &[(&str, &[u8])],
+) -> serde_json::Result<()> {
     // init looks for `"share": true` with grep, so the form with spaces is used.
     let text = serde_json::to_vec_pretty(params)?;
-    append_files(
-        initramfs,
-        &[
-            File { name: "init", mode: 0o755, data: INIT },
-            File { name: "cx10/agent.py", mode: 0o644, data: AGENT },
-            File { name: "cx10/params.json", mode: 0o600, data: &text },
-        ],
-    );
+    let names: Vec<String> = programs.iter().map(|(name, _)| format!("cx10/{name}")).collect();
+    let mut files = vec![
+        File { name: "init", mode: 0o755, data: INIT },
+        File { name: "cx10/agent.py", mode: 0o644, data: AGENT },
+        File { name: "cx10/params.json", mode: 0o600, data: &text },
+    ];
+    files.extend(names.iter().zip(programs).map(|(name, (_, data))| File { name, mode: 0o644, data }));
+    append_files(initramfs, &files);
     Ok(())
 }
 
@@ -335,7 +339,8 @@ mod tests {
     #[test]
     fn the_parameters_have_the_form_that_init_looks_for() {
         let mut out = Vec::new();
-        append_to_initramfs(&mut out, &Params { share: true, ..Params::default() }).unwrap();
+        append_to_initramfs(&mut out, &Params { share: true, ..Params::default() }, &[("walk.py", b"pass")]).unwrap();
+        assert_eq!(read(&out).last().unwrap(), &("cx10/walk.py".to_owned(), 0o100_644, b"pass".to_vec()));
         let files = read(&out);
         let (_, _, text) = files.iter().find(|(name, ..)| name == "cx10/params.json").unwrap();
         assert!(String::from_utf8_lossy(text).contains("\"share\": true"));

@@ -26,6 +26,7 @@ pub use report::Report;
 use crate::sys::SignalFd;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub struct RunOptions {
     pub json: Option<PathBuf>,
     /// Keep what the guest printed on its console in this file.
     pub keep_console: Option<PathBuf>,
+    /// Programs for the guest, by name: they lie in `/run/cx10`.
+    pub files: Vec<(&'static str, &'static [u8])>,
     /// Share the host's current directory with the guest, read-only, at `/host`.
     pub share_cwd: bool,
     /// Print no progress and no report.
@@ -86,6 +89,7 @@ impl Default for RunOptions {
             timeout: Some(Duration::from_secs(600)),
             json: None,
             keep_console: None,
+            files: Vec::new(),
             share_cwd: true,
             quiet: false,
         }
@@ -184,17 +188,19 @@ pub fn run(options: &RunOptions, device: &mut dyn DeviceUnderTest) -> Result<Run
     let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let work = workdir::WorkDir::new()?;
     let accel = accel::decide(options, &images, &work, &progress, &signals)?;
-    run_in(options, &images, accel, &work, &progress, device)
+    run_in(options, &images, accel, &work, &progress, device, None)
 }
 
-/// [`run`] with images and accelerator already chosen.
+/// [`run`] with images and accelerator already chosen. The command has `stdio` as standard input and output, or ours.
 pub fn run_with(
     options: &RunOptions,
     images: &images::Images,
     accel: accel::Decided,
     device: &mut dyn DeviceUnderTest,
+    stdio: Option<UnixStream>,
 ) -> Result<RunOutcome, RunError> {
-    run_in(options, images, accel, &workdir::WorkDir::new()?, &progress::Progress::new(options.quiet), device)
+    let progress = progress::Progress::new(options.quiet);
+    run_in(options, images, accel, &workdir::WorkDir::new()?, &progress, device, stdio)
 }
 
 fn run_in(
@@ -204,8 +210,9 @@ fn run_in(
     work: &workdir::WorkDir,
     progress: &progress::Progress,
     device: &mut dyn DeviceUnderTest,
+    stdio: Option<UnixStream>,
 ) -> Result<RunOutcome, RunError> {
-    let report = supervise::Run { options, images, accel, work, progress }.go(device);
+    let report = supervise::Run { options, images, accel, work, progress }.go(device, stdio);
     progress.finish();
     // What the console said is most wanted when the run failed.
     if let Some(path) = &options.keep_console {

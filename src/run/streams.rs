@@ -114,13 +114,12 @@ pub fn copy_out(mut from: UnixStream, mut to: impl Write + Send + 'static) -> Jo
     })
 }
 
-/// Copies our standard input to the guest. Its end is passed on as a half-closed connection: closing it whole could lose
+/// Copies an input, normally our standard input, to the guest. Its end is passed on as a half-closed connection: closing it whole could lose
 /// what QEMU has not read yet.
-pub fn copy_in(mut to: UnixStream) {
+pub fn copy_in(mut from: impl Read + Send + 'static, mut to: UnixStream) {
     thread::spawn(move || {
-        let mut stdin = io::stdin().lock();
         // An error in reading or writing ends the stream like an end of file.
-        let _ = io::copy(&mut stdin, &mut to);
+        let _ = io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
         // The connection stays open until the process ends.
         std::mem::forget(to);

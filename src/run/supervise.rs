@@ -96,7 +96,7 @@ struct Progressed {
 }
 
 impl Run<'_> {
-    pub(super) fn go(&self, device: &mut dyn DeviceUnderTest) -> Result<Report, RunError> {
+    pub(super) fn go(&self, device: &mut dyn DeviceUnderTest, stdio: Option<UnixStream>) -> Result<Report, RunError> {
         let options = self.options;
         if options.shell && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
             return Err(RunError::NoTerminal);
@@ -135,7 +135,7 @@ impl Run<'_> {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let (outputs, window) = self.start_streams(connected, &sender)?;
+        let (outputs, window) = self.start_streams(connected, stdio, &sender)?;
         drop(sender);
 
         let mut known = Progressed { stage: "booting".into(), ..Progressed::default() };
@@ -209,7 +209,7 @@ impl Run<'_> {
         };
         let params = params.command(&options.command);
         let mut archive = fs::read(&self.images.initramfs).map_err(at(&self.images.initramfs))?;
-        guest::append_to_initramfs(&mut archive, &params).map_err(io::Error::from)?;
+        guest::append_to_initramfs(&mut archive, &params, &options.files).map_err(io::Error::from)?;
         let path = self.work.path("initramfs");
         fs::write(&path, archive).map_err(at(&path))
     }
@@ -233,6 +233,7 @@ impl Run<'_> {
     fn start_streams(
         &self,
         mut connected: BTreeMap<&'static str, UnixStream>,
+        stdio: Option<UnixStream>,
         sender: &SyncSender<Message>,
     ) -> Result<(Vec<JoinHandle<()>>, Option<UnixStream>), RunError> {
         let mut threads = Vec::new();
@@ -246,10 +247,16 @@ impl Run<'_> {
             threads.push(streams::copy_out(terminal, io::stdout()));
         }
         if let Some(stdin) = connected.remove("stdin") {
-            streams::copy_in(stdin);
+            match stdio.as_ref().map(UnixStream::try_clone).transpose()? {
+                Some(from) => streams::copy_in(from, stdin),
+                None => streams::copy_in(io::stdin(), stdin),
+            }
         }
         if let Some(stdout) = connected.remove("stdout") {
-            threads.push(streams::copy_out(stdout, io::stdout()));
+            threads.push(match stdio {
+                Some(to) => streams::copy_out(stdout, to),
+                None => streams::copy_out(stdout, io::stdout()),
+            });
         }
         if let Some(stderr) = connected.remove("stderr") {
             threads.push(streams::copy_out(stderr, io::stderr()));

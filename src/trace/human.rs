@@ -322,7 +322,9 @@ fn key(line: &mut String, event: &Map<String, Value>) {
             line.push_str(&format!(" likely {path}"));
         }
     } else {
-        for (name, value) in event.iter().filter(|(k, _)| matches!(k.as_str(), "index" | "relaxed")) {
+        for (name, value) in
+            event.iter().filter(|(k, _)| matches!(k.as_str(), "index" | "relaxed" | "relaxed_read" | "unordered"))
+        {
             line.push_str(&format!(" {name}={}", show(value)));
         }
     }

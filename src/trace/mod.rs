@@ -16,6 +16,7 @@ pub mod report;
 mod tables;
 
 use crate::config::KeyKind;
+use crate::dma::KeyOrder;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -72,15 +73,15 @@ pub enum KeyVerdict<'a> {
     Created {
         /// Index of the key.
         index: u32,
-        /// True if the context asks for relaxed writes.
-        relaxed: bool,
+        /// The ordering attributes that it asks for.
+        order: KeyOrder,
     },
     /// A UMR made the key usable, or changed its ordering.
     Enabled {
         /// Index of the key.
         index: u32,
-        /// True if the context asks for relaxed writes.
-        relaxed: bool,
+        /// The ordering attributes that it asks for.
+        order: KeyOrder,
     },
     /// The key was refused.
     Refused(&'a KeyRefusal),
@@ -324,11 +325,13 @@ fn event_line(time_ns: u64, event: &Event<'_>) -> Map<String, Value> {
             put(&mut map, "kind", kind.name());
             put(&mut map, "via", *via);
             match verdict {
-                KeyVerdict::Created { index, relaxed } | KeyVerdict::Enabled { index, relaxed } => {
+                KeyVerdict::Created { index, order } | KeyVerdict::Enabled { index, order } => {
                     let created = matches!(verdict, KeyVerdict::Created { .. });
                     put(&mut map, "verdict", if created { "created" } else { "enabled" });
                     put(&mut map, "index", *index);
-                    put(&mut map, "relaxed", *relaxed);
+                    put(&mut map, "relaxed", order.relaxed_write);
+                    put(&mut map, "relaxed_read", order.relaxed_read);
+                    put(&mut map, "unordered", order.relaxed_read_after_write);
                 }
                 KeyVerdict::Refused(refusal) => {
                     put(&mut map, "verdict", "refused");

@@ -1,6 +1,7 @@
 //! Tests of the sink and of decoding, with commands as a driver sends them.
 
 use super::*;
+use crate::dma::KeyOrder;
 use crate::prm::caps_general::CmdHcaCap;
 use crate::prm::mkey::{CreateMkeyIn, CreateMkeyOut};
 use crate::prm::reg::PtysReg;
@@ -255,7 +256,10 @@ fn every_event_has_its_line() {
         Event::Key {
             kind: KeyKind::Pa,
             via: "CREATE_MKEY",
-            verdict: KeyVerdict::Created { index: 0x101, relaxed: true },
+            verdict: KeyVerdict::Created {
+                index: 0x101,
+                order: KeyOrder { relaxed_write: true, relaxed_read: false, relaxed_read_after_write: true },
+            },
         },
         Event::Object { kind: "cq", id: 4, change: "created" },
         Event::Reset { kind: "flr" },
@@ -274,7 +278,7 @@ fn every_event_has_its_line() {
         text,
         [
             "0.000002     key window by CREATE_MKEY refused: why (free=1 uid=5 pd=0 start_addr=0 length=0)",
-            "0.000002     key pa by CREATE_MKEY created index=0x101 relaxed=true",
+            "0.000002     key pa by CREATE_MKEY created index=0x101 relaxed=true relaxed_read=false unordered=true",
             "0.000002     object kind=cq id=4 change=created",
             "0.000002     reset kind=flr",
             "0.000002     dma_error iova=0x1000 len=0x40 dir=write class=Eqe reason=unmapped",

@@ -1,0 +1,186 @@
+//! Comparison with a stored walk.
+
+use super::result::{Kernel, Matrix, Row, SCHEMA, Verdict};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// A stored walk has at most so many bytes.
+const MOST: u64 = 256 << 20;
+
+/// Why a stored walk cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpectError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// It is not one.
+    #[error("not a result of cx10 conform: {0}")]
+    Parse(#[from] serde_json::Error),
+    /// It is of another version.
+    #[error("its form is {found}, this program's is {SCHEMA}")]
+    Schema {
+        /// Its version.
+        found: u32,
+    },
+    /// None of its kernels is among those that were walked.
+    #[error("it has no kernel of this walk (it has {0})")]
+    NoKernel(String),
+}
+
+/// Reads a stored walk.
+pub fn read(path: &Path) -> Result<Matrix, ExpectError> {
+    use std::io::Read;
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    if file.take(MOST + 1).read_to_string(&mut text)? as u64 > MOST {
+        return Err(std::io::Error::other(format!("it has more than {MOST} bytes")).into());
+    }
+    let value: serde_json::Value = serde_json::from_str(&text)?;
+    if let Some(found) = value["schema"].as_u64().filter(|found| *found != u64::from(SCHEMA)) {
+        return Err(ExpectError::Schema { found: u32::try_from(found).unwrap_or(u32::MAX) });
+    }
+    Ok(serde_json::from_value(value)?)
+}
+
+/// What differs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Difference {
+    /// Rows that are worse than they were, or gone.
+    pub regressions: Vec<String>,
+    /// Rows that are better, or new.
+    pub changes: Vec<String>,
+}
+
+impl Difference {
+    /// For people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for line in &self.regressions {
+            let _ = writeln!(out, "regression {line}");
+        }
+        for line in &self.changes {
+            let _ = writeln!(out, "changed    {line}");
+        }
+        if self == &Difference::default() {
+            out.push_str("as expected\n");
+        }
+        out
+    }
+}
+
+/// Compares. Kernels are told apart by name; two walks of one kernel each are compared whatever they are called, so that a
+/// tree can be held against the release that it grew from. Only the sections that were walked count.
+pub fn compare(expected: &Matrix, found: &Matrix, sections: &[&str]) -> Result<Difference, ExpectError> {
+    let mut difference = Difference::default();
+    let mut any = false;
+    let alone = expected.kernels.len() == 1 && found.kernels.len() == 1;
+    for kernel in &found.kernels {
+        let Some(was) = expected.kernels.iter().find(|was| alone || was.name == kernel.name) else { continue };
+        any = true;
+        compare_kernel(was, kernel, sections, &mut difference);
+    }
+    if !any {
+        let names: Vec<&str> = expected.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        return Err(ExpectError::NoKernel(names.join(", ")));
+    }
+    Ok(difference)
+}
+
+fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut Difference) {
+    let walked = |row: &&Row| sections.iter().any(|section| row.id.split('/').next() == Some(section));
+    for old in was.rows.iter().filter(walked) {
+        let Some(new) = is.row(&old.id) else {
+            difference.regressions.push(format!("{} {}: was {}, is not there", is.name, old.id, old.verdict.name()));
+            continue;
+        };
+        let line = format!(
+            "{} {}: was {} ({}), is {} ({})",
+            is.name,
+            old.id,
+            old.verdict.name(),
+            old.says,
+            new.verdict.name(),
+            new.says
+        );
+        // A finding for another reason, or in more cells, is news too.
+        let worse_cells = || old.cells.iter().any(|cell| cell.good == Some(true) && bad(new, &cell.column));
+        if new.verdict > old.verdict || worse_cells() {
+            difference.regressions.push(line);
+        } else if new.verdict < old.verdict || new.says != old.says {
+            difference.changes.push(line);
+        }
+    }
+    for new in is.rows.iter().filter(|new| was.row(&new.id).is_none()) {
+        let line = format!("{} {}: new, {} ({})", is.name, new.id, new.verdict.name(), new.says);
+        // A new question whose answer is bad is not a regression of the kernel.
+        difference.changes.push(line);
+    }
+}
+
+fn bad(row: &Row, column: &str) -> bool {
+    row.verdict != Verdict::Absent && row.cells.iter().any(|cell| cell.column == column && cell.good == Some(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::Cell;
+    use super::*;
+
+    fn matrix(rows: &[(&str, Verdict, &str)]) -> Matrix {
+        let rows = rows.iter().map(|(id, verdict, says)| Row {
+            id: (*id).into(),
+            title: (*id).into(),
+            verdict: *verdict,
+            says: (*says).into(),
+            cells: Vec::new(),
+        });
+        let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), rows: rows.collect() };
+        Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), kernels: vec![kernel] }
+    }
+
+    fn cell(column: &str, good: bool) -> Cell {
+        let (outcome, detail) = ("ok".to_owned(), String::new());
+        Cell { column: column.into(), outcome, good: Some(good), detail, keys: Vec::new(), log: Vec::new() }
+    }
+
+    #[test]
+    fn a_worse_answer_and_a_lost_row_are_regressions_and_a_better_one_is_a_change() {
+        let old = matrix(&[("a/1", Verdict::Ready, ""), ("a/2", Verdict::Finding, "x"), ("a/3", Verdict::Ready, "")]);
+        let new = matrix(&[("a/1", Verdict::Finding, "y"), ("a/2", Verdict::Ready, ""), ("a/4", Verdict::Finding, "")]);
+        let difference = compare(&old, &new, &["a"]).unwrap();
+        assert_eq!(
+            difference.regressions,
+            ["7.3 a/1: was ready (), is finding (y)", "7.3 a/3: was ready, is not there"]
+        );
+        assert_eq!(difference.changes.len(), 2, "{:?}", difference.changes);
+        assert_eq!(compare(&old, &old, &["a"]).unwrap(), Difference::default());
+    }
+
+    #[test]
+    fn a_cell_that_turned_bad_is_a_regression_of_a_finding_too() {
+        let mut old = matrix(&[("a/1", Verdict::Finding, "x")]);
+        let mut new = old.clone();
+        old.kernels[0].rows[0].cells = vec![cell("bit 21", true), cell("bit 22", false)];
+        new.kernels[0].rows[0].cells = vec![cell("bit 21", false), cell("bit 22", false)];
+        assert_eq!(compare(&old, &new, &["a"]).unwrap().regressions.len(), 1);
+        assert_eq!(compare(&new, &old, &["a"]).unwrap().regressions.len(), 0);
+    }
+
+    #[test]
+    fn sections_that_were_not_walked_are_not_missed() {
+        let old = matrix(&[("a/1", Verdict::Ready, ""), ("b/1", Verdict::Ready, "")]);
+        let new = matrix(&[("a/1", Verdict::Ready, "")]);
+        assert_eq!(compare(&old, &new, &["a"]).unwrap(), Difference::default());
+        assert_eq!(compare(&old, &new, &["a", "b"]).unwrap().regressions.len(), 1);
+    }
+
+    #[test]
+    fn kernels_are_found_by_name_unless_there_is_one_each() {
+        let old = matrix(&[("a/1", Verdict::Ready, "")]);
+        let mut tree = matrix(&[("a/1", Verdict::Finding, "")]);
+        tree.kernels[0].name = "/src/linux".into();
+        assert_eq!(compare(&old, &tree, &["a"]).unwrap().regressions.len(), 1);
+        tree.kernels.push(Kernel { name: "6.12".into(), release: String::new(), rows: Vec::new() });
+        assert!(matches!(compare(&old, &tree, &["a"]), Err(ExpectError::NoKernel(names)) if names == "7.3"));
+    }
+}

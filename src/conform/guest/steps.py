@@ -1,0 +1,78 @@
+"""What the host can ask for by name."""
+
+import os
+import subprocess
+import time
+
+import paths
+import unordered
+
+
+def device():
+    """The first RDMA device of the driver."""
+    names = sorted(os.listdir("/sys/class/infiniband"))
+    if not names:
+        raise OSError("no RDMA device")
+    return names[0]
+
+
+def open_device():
+    from pyverbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr
+
+    return Mlx5Context(Mlx5DVContextAttr(), device())
+
+
+def about():
+    """What there is to walk in."""
+    names = sorted(os.listdir("/sys/class/infiniband")) if os.path.isdir("/sys/class/infiniband") else []
+    return {"devices": names, "release": os.uname().release}
+
+
+def register(path, access):
+    return paths.register(device(), path, access)
+
+
+def run(argv):
+    """Runs a program of the guest: its exit status and the start of its output."""
+    try:
+        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    except OSError as error:
+        return {"unavailable": f"{argv[0]}: {error.strerror}"}
+    return {"status": done.returncode, "out": done.stdout.decode(errors="replace")[:65536],
+            "err": done.stderr.decode(errors="replace")[:4096].strip()}
+
+
+def rebind(driver):
+    """Takes a driver of the auxiliary bus off its device and puts it on again."""
+    base = f"/sys/bus/auxiliary/drivers/{driver}"
+    if not os.path.isdir(base):
+        return {"unavailable": f"no driver {driver} on the auxiliary bus"}
+    names = [name for name in os.listdir(base) if name.startswith("mlx5_core.")]
+    if not names:
+        return {"unavailable": f"{driver} has no device"}
+    for name in names:
+        for action in ("unbind", "bind"):
+            with open(f"{base}/{action}", "w", encoding="ascii") as f:
+                f.write(name)
+    return {"devices": names, "settled": settled()}
+
+
+def settled():
+    """Waits until there is an RDMA device with a GID again, for ten seconds at most."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            with open(f"/sys/class/infiniband/{device()}/ports/1/gid_attrs/types/1", encoding="ascii") as f:
+                if f.read().strip():
+                    return True
+        except OSError:
+            pass
+        time.sleep(0.1)
+    return False
+
+
+def read_after_write(unordered_key, rounds, wait):
+    return unordered.read_after_write(device(), unordered_key, rounds, wait)
+
+
+STEPS = {function.__name__: function for function in (register, run, rebind, read_after_write)}

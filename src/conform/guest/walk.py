@@ -1,0 +1,119 @@
+"""Does what the host asks, one step at a time; started in the guest by `cx10 conform`.
+
+A line with a request, {"do": name, "limit": seconds, ...arguments}, is answered by a line with the step's result, the
+kernel messages that it caused, and a `fence`: the number of a protection domain that was freed after the step. All that
+the step made the device do stands before that in the device's trace.
+
+Each step runs in a process of its own: where the kernel kills it, or does not return from it, the walk goes on.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+import steps
+import uverbs
+
+FENCE_LIMIT = 10
+# Lines of the kernel log that a step may bring.
+MOST_LINES = 200
+DRIVERS = re.compile(r"mlx5|infiniband|ib_core|uverbs|rdma")
+TROUBLE = re.compile(r"BUG:|Oops|kernel BUG at|WARNING:|general protection|unable to handle|cut here|Call Trace")
+TROUBLE_ENDS = re.compile(r"end trace")
+
+
+class KernelLog:
+    """Messages of the kernel since the last look: warnings, those of the drivers, and whole traces."""
+
+    def __init__(self):
+        self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self.fd, 0, os.SEEK_END)
+        self.in_trace = False
+
+    def take(self):
+        lines = []
+        while True:
+            try:
+                record = os.read(self.fd, 8192).decode(errors="replace")
+            except BlockingIOError:
+                return lines
+            except OSError:  # messages were overwritten before they were read
+                continue
+            head, _, text = record.partition(";")
+            level = int(head.split(",")[0]) & 7
+            text = text.split("\n")[0]
+            self.in_trace = self.in_trace or bool(TROUBLE.search(text))
+            if (self.in_trace or level <= 4 or DRIVERS.search(text)) and len(lines) < MOST_LINES:
+                lines.append({"level": level, "text": text})
+            if TROUBLE_ENDS.search(text):
+                self.in_trace = False
+
+
+def apart(function, limit):
+    """Runs a function in a process of its own: its result, or how it ended."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ours)
+        try:
+            result = function()
+        except BaseException as error:  # the process must not return
+            result = {"error": f"{type(error).__name__}: {error}"}
+        with os.fdopen(theirs, "wb") as f:
+            f.write(json.dumps(result).encode())
+        os._exit(0)
+    os.close(theirs)
+    end = time.monotonic() + limit
+    data = b""
+    while select.select([ours], [], [], max(0, end - time.monotonic()))[0]:
+        chunk = os.read(ours, 65536)
+        if not chunk:
+            os.close(ours)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            return {"died": signal.Signals(-code).name} if code < 0 else json.loads(data)
+        data += chunk
+    os.close(ours)
+    where = stack(pid)
+    os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 2
+    while time.monotonic() < end and os.waitpid(pid, os.WNOHANG) == (0, 0):
+        time.sleep(0.05)
+    return {"hung": where}
+
+
+def stack(pid):
+    """Where in the kernel a process is."""
+    try:
+        with open(f"/proc/{pid}/stack", encoding="ascii") as f:
+            return [line.strip() for line in f][:32]
+    except OSError:
+        return []
+
+
+def fence():
+    """Allocates and frees a protection domain."""
+    context = steps.open_device()
+    handle, number = uverbs.alloc_pd(context)
+    uverbs.dealloc_pd(context, handle)
+    return {"pd": number}
+
+
+def main():
+    log = KernelLog()
+    print(json.dumps({"ready": steps.about()}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        step = steps.STEPS[request["do"]]
+        limit = request.get("limit", 30)
+        arguments = {name: value for name, value in request.items() if name not in ("do", "limit")}
+        result = apart(lambda: step(**arguments), limit)
+        after = apart(fence, FENCE_LIMIT)
+        print(json.dumps({"result": result, "fence": after.get("pd"), "log": log.take()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+//! `cx10 conform`: is a kernel ready for hardware that refuses strong ordering?
+//!
+//! Boots a guest for each kernel and each device that a section needs, walks every way in which memory gets registered,
+//! and says for each whether the kernel does what such hardware needs: [`flags`] (access flags of user space),
+//! [`internal`] (keys that the driver makes for itself), [`enforcement`] (what a user sees of a refusal), [`unordered`]
+//! (keys without order between READ and WRITE), [`protocols`] (kernel protocols and their data). [`session`] is the
+//! dialogue with the guest, whose programs are in `guest/`; [`walk`] goes on where a kernel crashes; [`result`] is what
+//! is stored, [`text`] and [`html`] show it, [`expect`] compares two of them.
+
+pub mod enforcement;
+pub mod expect;
+pub mod flags;
+pub mod html;
+pub mod internal;
+pub mod keys;
+pub mod result;
+pub mod session;
+pub mod text;
+pub mod unordered;
+pub mod walk;
+
+use crate::run::progress::Progress;
+use crate::run::workdir::WorkDir;
+use crate::run::{RunError, RunOptions, accel, images};
+use crate::sys::SignalFd;
+use result::{Kernel, Matrix, Row, SCHEMA};
+use std::ffi::OsString;
+use walk::Walk;
+
+/// A part of the walk.
+#[derive(Clone, Copy)]
+pub struct Section {
+    /// Its name, the first part of its rows' identifiers.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    walk: fn(&mut Walk<'_>) -> Result<Vec<Row>, RunError>,
+}
+
+/// All parts, in the order they are walked.
+pub const SECTIONS: &[Section] = &[
+    Section { name: "flags", title: "Optional access flags", walk: flags::walk },
+    Section { name: "internal", title: "Keys that the driver makes for itself", walk: internal::walk },
+    Section { name: "enforcement", title: "What a user sees of a refusal", walk: enforcement::walk },
+    Section { name: "unordered", title: "Keys without order between READ and WRITE", walk: unordered::walk },
+];
+
+/// Title of a section.
+pub fn section_title(name: &str) -> &str {
+    SECTIONS.iter().find(|section| section.name == name).map_or(name, |section| section.title)
+}
+
+/// What to walk.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Kernels, as `cx10 run --kernel` takes them.
+    pub kernels: Vec<String>,
+    /// Names of sections; empty for all.
+    pub sections: Vec<String>,
+    /// Guest and QEMU.
+    pub run: RunOptions,
+    /// Arguments of the device.
+    pub serve: Vec<OsString>,
+    /// Name of its profile.
+    pub profile: String,
+}
+
+impl Options {
+    /// The sections to walk.
+    pub fn chosen(&self) -> impl Iterator<Item = &'static Section> + '_ {
+        SECTIONS
+            .iter()
+            .filter(|section| self.sections.is_empty() || self.sections.iter().any(|name| name == section.name))
+    }
+}
+
+/// Walks all kernels.
+pub fn conform(options: &Options) -> Result<Matrix, RunError> {
+    let progress = Progress::new(options.run.quiet);
+    // Every thread inherits the mask; each guest's run looks at the signals.
+    let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    let mut kernels = Vec::new();
+    for name in &options.kernels {
+        let run = RunOptions { kernel: name.clone(), ..options.run.clone() };
+        let images = images::ensure(&run, &progress)?;
+        let work = WorkDir::new()?;
+        let accel = accel::decide(&run, &images, &work, &progress, &signals)?;
+        let mut walk = Walk::new(run, &images, accel, options.serve.clone(), &work, &progress);
+        let mut rows = Vec::new();
+        for section in options.chosen() {
+            rows.extend((section.walk)(&mut walk)?);
+        }
+        walk.end()?;
+        kernels.push(Kernel { name: name.clone(), release: walk.release.clone(), rows });
+    }
+    progress.finish();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Matrix { schema: SCHEMA, version, profile: options.profile.clone(), kernels })
+}

@@ -1,0 +1,119 @@
+//! What a walk found, in the form that is stored, compared and shown.
+
+use super::keys::Key;
+use serde::{Deserialize, Serialize};
+
+/// Version of the stored form. Raised when a field changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// What a row says of a kernel. The order is from best to worst; a comparison calls a step towards the end a regression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As hardware without ordering needs it.
+    Ready,
+    /// The kernel, its modules or the device do not have this; the row says which.
+    Absent,
+    /// Not as such hardware needs it; the row says what is wrong.
+    Finding,
+    /// The kernel crashed or did not come back.
+    Crash,
+}
+
+impl Verdict {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Ready => "ready",
+            Verdict::Absent => "absent",
+            Verdict::Finding => "finding",
+            Verdict::Crash => "crash",
+        }
+    }
+}
+
+/// One try: a call with one set of flags, an action, a run under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What was varied.
+    pub column: String,
+    /// `ok`, an errno, or a word.
+    pub outcome: String,
+    /// Whether that is what hardware without ordering needs; absent where it does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub good: Option<bool>,
+    /// More about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// Keys that the device was asked for meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+    /// What the kernel logged meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+}
+
+/// One question and its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// `section/name`, stable.
+    pub id: String,
+    /// For people.
+    pub title: String,
+    /// The answer.
+    pub verdict: Verdict,
+    /// The answer in words.
+    pub says: String,
+    /// What it is drawn from.
+    pub cells: Vec<Cell>,
+}
+
+/// A kernel that was walked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// As it was named on the command line.
+    pub name: String,
+    /// `uname -r`; empty if it never came up.
+    pub release: String,
+    /// Answers.
+    pub rows: Vec<Row>,
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of this program.
+    pub version: String,
+    /// Device profile.
+    pub profile: String,
+    /// Kernels in the order they were named.
+    pub kernels: Vec<Kernel>,
+}
+
+impl Matrix {
+    /// The worst answer.
+    pub fn worst(&self) -> Verdict {
+        let rows = self.kernels.iter().flat_map(|kernel| &kernel.rows);
+        rows.map(|row| row.verdict).max().unwrap_or(Verdict::Ready)
+    }
+
+    /// Every row that some kernel has, in the order of the walk: identifier and title.
+    pub fn rows(&self) -> Vec<(&str, &str)> {
+        let mut rows: Vec<(&str, &str)> = Vec::new();
+        for row in self.kernels.iter().flat_map(|kernel| &kernel.rows) {
+            if !rows.iter().any(|(id, _)| *id == row.id) {
+                rows.push((&row.id, &row.title));
+            }
+        }
+        rows
+    }
+}
+
+impl Kernel {
+    /// The row with this identifier.
+    pub fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.id == id)
+    }
+}

@@ -1,0 +1,284 @@
+//! A guest that does one step after another, and the device's trace of each.
+//!
+//! The programs in `guest/` answer requests on the standard input and output of the guest's command. Behind each step they
+//! free a protection domain; what stands before that command in the device's trace belongs to the step.
+
+use super::keys::{Key, Known};
+use crate::run::accel::Decided;
+use crate::run::images::Images;
+use crate::run::{RunError, RunOptions, RunOutcome, ServeProcess, run_with};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Programs of the guest.
+pub const PROGRAMS: &[(&str, &[u8])] = &[
+    ("walk.py", include_bytes!("guest/walk.py")),
+    ("steps.py", include_bytes!("guest/steps.py")),
+    ("paths.py", include_bytes!("guest/paths.py")),
+    ("unordered.py", include_bytes!("guest/unordered.py")),
+    ("uverbs.py", include_bytes!("guest/uverbs.py")),
+];
+
+/// A guest under emulation boots in 20 seconds on an idle machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(240);
+/// What the guest itself adds to the limit of a step.
+const STEP_MARGIN: Duration = Duration::from_secs(30);
+/// The device writes its trace when it is idle, which may be a little after the guest has its answer.
+const TRACE_LIMIT: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+/// An answer has at most so many bytes.
+const MOST_ANSWER: usize = 4 << 20;
+
+/// A message of the guest's kernel.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct LogLine {
+    /// 0 emergency … 7 debug.
+    pub level: u8,
+    /// Text.
+    pub text: String,
+}
+
+/// What the guest said of a step.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    result: Map<String, Value>,
+    fence: Option<u64>,
+    #[serde(default)]
+    log: Vec<LogLine>,
+}
+
+/// A step that came back.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// Its result.
+    pub result: Map<String, Value>,
+    /// What the kernel logged.
+    pub log: Vec<LogLine>,
+    /// Keys that the device was asked for.
+    pub keys: Vec<Key>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Lost {
+    /// The guest is there and does not answer.
+    Silent(Duration),
+    /// The guest, QEMU or the device ended.
+    Ended(String),
+    /// The user ended the walk, or it cannot go on.
+    Stop(RunError),
+}
+
+/// A guest that waits for requests.
+pub struct Session {
+    stream: UnixStream,
+    buffer: Vec<u8>,
+    run: Option<JoinHandle<Result<RunOutcome, RunError>>>,
+    trace: TraceReader,
+    /// Every key that was seen.
+    pub known: Known,
+    /// `uname -r`.
+    pub release: String,
+    /// Keys of the boot.
+    pub boot: Vec<Key>,
+}
+
+impl Session {
+    /// Boots a guest whose device has `serve` as arguments and writes its trace to `trace`.
+    pub fn boot(
+        options: &RunOptions,
+        images: &Images,
+        accel: Decided,
+        serve: Vec<std::ffi::OsString>,
+        trace: &Path,
+    ) -> Result<Session, Lost> {
+        let stop = |error: io::Error| Lost::Stop(RunError::System(error));
+        let mut args = serve;
+        args.extend(["--trace".into(), trace.into()]);
+        let mut device = ServeProcess::of_this_program(args).map_err(stop)?;
+        let (ours, theirs) = UnixStream::pair().map_err(stop)?;
+        ours.set_read_timeout(Some(LOOK)).map_err(stop)?;
+        // An old trace must not be taken for this one's.
+        if let Err(error) = std::fs::remove_file(trace) {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(stop(error));
+            }
+        }
+        let options = RunOptions {
+            command: ["python3", "/run/cx10/walk.py"].map(Into::into).to_vec(),
+            files: PROGRAMS.to_vec(),
+            share_cwd: false,
+            quiet: true,
+            timeout: None,
+            ..options.clone()
+        };
+        let images = images.clone();
+        let run = std::thread::spawn(move || run_with(&options, &images, accel, &mut device, Some(theirs)));
+        let mut session = Session {
+            stream: ours,
+            buffer: Vec::new(),
+            run: Some(run),
+            trace: TraceReader { path: trace.to_owned(), file: None, buffer: Vec::new() },
+            known: Known::default(),
+            release: String::new(),
+            boot: Vec::new(),
+        };
+        let ready: Map<String, Value> = session.read_line(BOOT_LIMIT)?;
+        let about = ready.get("ready").cloned().unwrap_or_default();
+        session.release = about["release"].as_str().unwrap_or_default().to_owned();
+        let (keys, _) = session.trace.until(None).map_err(stop)?;
+        session.boot = session.note(keys);
+        Ok(session)
+    }
+
+    /// Asks for a step.
+    pub fn step(&mut self, request: &Map<String, Value>, limit: Duration) -> Result<Step, Lost> {
+        let mut request = request.clone();
+        request.insert("limit".into(), limit.as_secs().into());
+        let mut line = Value::Object(request).to_string();
+        line.push('\n');
+        if self.stream.write_all(line.as_bytes()).is_err() {
+            return Err(self.ended());
+        }
+        let answer: Answer = self.read_line(limit + STEP_MARGIN)?;
+        let stop = |error: io::Error| Lost::Stop(RunError::System(error));
+        let (keys, complete) = self.trace.until(answer.fence).map_err(stop)?;
+        if !complete {
+            log::debug!(target: "cx10::conform", "no fence behind this step: keys may be counted with the next");
+        }
+        Ok(Step { result: answer.result, log: answer.log, keys: self.note(keys) })
+    }
+
+    fn note(&mut self, keys: Vec<Key>) -> Vec<Key> {
+        keys.iter().for_each(|key| self.known.note(key));
+        keys
+    }
+
+    /// Ends the guest.
+    pub fn end(mut self) -> Result<RunOutcome, RunError> {
+        // The guest's program ends at the end of its input; if nobody is there to read it, neither is the guest.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        match self.run.take().map(JoinHandle::join) {
+            Some(Ok(outcome)) => outcome,
+            _ => Err(RunError::System(io::Error::other("the run's thread ended in a panic"))),
+        }
+    }
+
+    fn ended(&mut self) -> Lost {
+        match self.run.take().map(JoinHandle::join) {
+            Some(Ok(Ok(outcome))) => {
+                let status = outcome.report.exit.as_ref().and_then(|exit| exit.status);
+                let status = status.map_or("no exit status".to_owned(), |status| format!("exit status {status}"));
+                Lost::Ended(format!("the guest's program ended ({status})"))
+            }
+            Some(Ok(Err(error @ (RunError::QemuEnded { .. } | RunError::Timeout { .. })))) => {
+                Lost::Ended(error.to_string())
+            }
+            Some(Ok(Err(error))) => Lost::Stop(error),
+            _ => Lost::Stop(RunError::System(io::Error::other("the run's thread ended in a panic"))),
+        }
+    }
+
+    fn read_line<T: for<'a> Deserialize<'a>>(&mut self, limit: Duration) -> Result<T, Lost> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(length) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=length).collect();
+                return serde_json::from_slice(&line).map_err(|error| {
+                    Lost::Ended(format!(
+                        "the guest's answer cannot be read: {error}: {}",
+                        String::from_utf8_lossy(&line)
+                    ))
+                });
+            }
+            let mut chunk = [0; 65536];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(self.ended()),
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(_) => return Err(self.ended()),
+            }
+            if self.buffer.len() > MOST_ANSWER {
+                return Err(Lost::Ended(format!("the guest's answer has more than {MOST_ANSWER} bytes")));
+            }
+            if self.run.as_ref().is_none_or(JoinHandle::is_finished) && !self.buffer.contains(&b'\n') {
+                return Err(self.ended());
+            }
+            if Instant::now() >= end {
+                return Err(Lost::Silent(limit));
+            }
+        }
+    }
+}
+
+/// Reads a trace while it is written.
+struct TraceReader {
+    path: std::path::PathBuf,
+    file: Option<File>,
+    buffer: Vec<u8>,
+}
+
+impl TraceReader {
+    /// Keys up to the DEALLOC_PD of the domain `fence`, and whether that was there; without a fence, what there is now.
+    fn until(&mut self, fence: Option<u64>) -> io::Result<(Vec<Key>, bool)> {
+        let end = Instant::now() + TRACE_LIMIT;
+        let mut keys = Vec::new();
+        loop {
+            if self.file.is_none() {
+                self.file = Some(File::open(&self.path)?);
+            }
+            if let Some(file) = &mut self.file {
+                file.read_to_end(&mut self.buffer)?;
+            }
+            while let Some(length) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=length).collect();
+                // Lines are whole; one that is not JSON would be an error of the device's.
+                let event: Map<String, Value> = serde_json::from_slice(&line)?;
+                if fence.is_some_and(|pd| is_fence(&event, pd)) {
+                    return Ok((keys, true));
+                }
+                keys.extend(Key::read(&event));
+            }
+            if fence.is_none() || Instant::now() >= end {
+                return Ok((keys, fence.is_none()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn is_fence(event: &Map<String, Value>, pd: u64) -> bool {
+    event.get("op").and_then(Value::as_str) == Some("DEALLOC_PD")
+        && event.get("in").is_some_and(|input| input["pd"] == pd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_has_the_keys_before_its_fence_and_the_rest_stays() {
+        let path = std::env::temp_dir().join(format!("cx10-conform-trace-{}", std::process::id()));
+        let key = |index: u32| {
+            format!(
+                r#"{{"t":1,"ev":"key","kind":"mtt","via":"UMR","verdict":"enabled","index":{index},"relaxed":true}}"#
+            )
+        };
+        let fence = r#"{"t":2,"ev":"command","op":"DEALLOC_PD","in":{"pd":5}}"#;
+        std::fs::write(&path, format!("{{\"cx10_trace\":1}}\n{}\n{fence}\n{}\n{{\"t\":", key(1), key(2))).unwrap();
+        let mut reader = TraceReader { path: path.clone(), file: None, buffer: Vec::new() };
+        let indexes = |keys: Vec<Key>| keys.iter().filter_map(|key| key.index).collect::<Vec<_>>();
+        let (keys, complete) = reader.until(Some(5)).unwrap();
+        assert_eq!((indexes(keys), complete), (vec![1], true));
+        let (keys, complete) = reader.until(None).unwrap();
+        assert_eq!((indexes(keys), complete), (vec![2], true), "the unfinished line waits");
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! The matrix as text.
+
+use super::result::{Cell, Matrix};
+use std::fmt::Write as _;
+
+/// The table, then what is said of each row; with `cells`, what it is drawn from.
+pub fn text(matrix: &Matrix, cells: bool) -> String {
+    let mut out = String::new();
+    for kernel in &matrix.kernels {
+        let _ = writeln!(out, "kernel    {}: Linux {}, device {}", kernel.name, kernel.release, matrix.profile);
+    }
+    let rows = matrix.rows();
+    let width = rows.iter().map(|(_, title)| title.chars().count()).max().unwrap_or_default();
+    let names: Vec<String> = matrix.kernels.iter().map(|kernel| short(&kernel.name)).collect();
+    let mut section = "";
+    for (id, title) in &rows {
+        let this = id.split('/').next().unwrap_or_default();
+        if this != section {
+            section = this;
+            let heads: Vec<String> = names.iter().map(|name| format!("{name:<9}")).collect();
+            let _ = writeln!(out, "\n{:<width$}  {}", super::section_title(section), heads.join(" ").trim_end());
+        }
+        let answers: Vec<String> = matrix
+            .kernels
+            .iter()
+            .map(|kernel| format!("{:<9}", kernel.row(id).map_or("-", |row| row.verdict.name())))
+            .collect();
+        let _ = writeln!(out, "{title:<width$}  {}", answers.join(" ").trim_end());
+    }
+    for kernel in &matrix.kernels {
+        let _ = writeln!(out, "\n{} (Linux {}):", kernel.name, kernel.release);
+        for row in &kernel.rows {
+            let _ = writeln!(out, "  {:<8} {}: {}", row.verdict.name(), row.title, row.says);
+            if cells {
+                row.cells.iter().for_each(|cell| out.push_str(&line(cell)));
+            }
+        }
+    }
+    out
+}
+
+/// The last part of a path.
+fn short(name: &str) -> String {
+    name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).to_owned()
+}
+
+fn line(cell: &Cell) -> String {
+    let mark = match cell.good {
+        Some(true) => '+',
+        Some(false) => '!',
+        None => ' ',
+    };
+    let detail = if cell.detail.is_empty() { String::new() } else { format!(" ({})", cell.detail) };
+    let mut out = format!("           {mark} {:<16} {}{detail}\n", cell.column, cell.outcome);
+    for key in cell.keys.iter().filter(|key| key.verdict == "refused") {
+        let _ = writeln!(out, "             {}", key.line());
+    }
+    for line in &cell.log {
+        let _ = writeln!(out, "             kernel: {line}");
+    }
+    out
+}

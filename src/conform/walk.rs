@@ -1,0 +1,235 @@
+//! Walks one kernel: boots guests with the device that a section wants, asks for steps, goes on after a crash.
+
+use super::keys::{Key, Known};
+use super::result::{Cell, Row, Verdict};
+use super::session::{LogLine, Lost, Session, Step};
+use crate::run::accel::Decided;
+use crate::run::images::Images;
+use crate::run::progress::Progress;
+use crate::run::workdir::WorkDir;
+use crate::run::{RunError, RunOptions};
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// A kernel that crashes in every step is not booted for ever.
+const MOST_BOOTS_LOST: u32 = 4;
+
+/// What a step came to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It came back with this.
+    Done(Map<String, Value>),
+    /// It came back, and said that something it needs is missing.
+    Unavailable(String),
+    /// The call failed with this errno.
+    Errno(String),
+    /// The kernel killed it, it did not come back, or the guest is gone; in words.
+    Crash(String),
+}
+
+/// A step with what it left.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// What it came to.
+    pub outcome: Outcome,
+    /// What the kernel logged.
+    pub log: Vec<LogLine>,
+    /// Keys that the device was asked for.
+    pub keys: Vec<Key>,
+}
+
+/// Messages of a kernel that has found a fault in itself.
+const TROUBLE: [&str; 6] = ["BUG:", "Oops", "kernel BUG at", "WARNING:", "general protection", "Call Trace"];
+
+impl Trial {
+    /// Whether the kernel complained of itself: an oops or a warning with a trace.
+    pub fn trouble(&self) -> Option<&str> {
+        let mut lines = self.log.iter().map(|line| line.text.as_str());
+        lines.find(|line| TROUBLE.iter().any(|word| line.contains(word)))
+    }
+
+    /// As a cell.
+    pub fn cell(&self, column: &str) -> Cell {
+        let (outcome, detail) = match &self.outcome {
+            Outcome::Done(_) => ("ok".to_owned(), String::new()),
+            Outcome::Unavailable(why) => ("absent".to_owned(), why.clone()),
+            Outcome::Errno(name) => (name.clone(), String::new()),
+            Outcome::Crash(how) => ("crash".to_owned(), how.clone()),
+        };
+        let log = self.log.iter().map(|line| line.text.clone()).collect();
+        Cell { column: column.to_owned(), outcome, good: None, detail, keys: self.keys.clone(), log }
+    }
+}
+
+/// The walk of one kernel.
+pub struct Walk<'a> {
+    /// Guest and QEMU.
+    pub options: RunOptions,
+    /// Images of this kernel.
+    pub images: &'a Images,
+    /// How the guest's CPUs are run.
+    pub accel: Decided,
+    /// Arguments of the device that every section has.
+    pub serve: Vec<OsString>,
+    /// Where the traces are.
+    pub work: &'a WorkDir,
+    /// What is shown meanwhile.
+    pub progress: &'a Progress,
+    /// `uname -r`, once a guest has come up.
+    pub release: String,
+    /// Settings of the device beyond `serve`.
+    settings: Vec<String>,
+    session: Option<Session>,
+    boots_lost: u32,
+}
+
+impl<'a> Walk<'a> {
+    /// Nothing is booted yet.
+    pub fn new(
+        options: RunOptions,
+        images: &'a Images,
+        accel: Decided,
+        serve: Vec<OsString>,
+        work: &'a WorkDir,
+        progress: &'a Progress,
+    ) -> Walk<'a> {
+        let (release, settings) = (String::new(), Vec::new());
+        Walk { options, images, accel, serve, work, progress, release, settings, session: None, boots_lost: 0 }
+    }
+
+    /// From here on the device has these arguments; the next step boots a guest.
+    pub fn device(&mut self, settings: &[&str]) -> Result<(), RunError> {
+        self.settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        self.boots_lost = 0;
+        self.end()
+    }
+
+    /// Ends the guest.
+    pub fn end(&mut self) -> Result<(), RunError> {
+        match self.session.take().map(Session::end) {
+            // A guest that does not end in time, or fails at its end, has answered all the same.
+            None | Some(Ok(_) | Err(RunError::QemuEnded { .. } | RunError::Timeout { .. })) => Ok(()),
+            Some(Err(error)) => Err(error),
+        }
+    }
+
+    /// The keys of the boot; boots if need be.
+    pub fn boot_keys(&mut self) -> Result<Result<Vec<Key>, String>, RunError> {
+        Ok(self.session()?.map(|session| session.boot.clone()))
+    }
+
+    /// What is known of keys in this guest.
+    pub fn known(&self) -> Option<&Known> {
+        self.session.as_ref().map(|session| &session.known)
+    }
+
+    fn session(&mut self) -> Result<Result<&mut Session, String>, RunError> {
+        if self.session.is_none() {
+            if self.boots_lost >= MOST_BOOTS_LOST {
+                return Ok(Err(format!("this kernel was lost {MOST_BOOTS_LOST} times; it is not booted again")));
+            }
+            self.progress.step(&format!("{}: booting", self.options.kernel));
+            let mut serve = self.serve.clone();
+            serve.extend(self.settings.iter().map(OsString::from));
+            let trace = self.work.path("trace.jsonl");
+            match Session::boot(&self.options, self.images, self.accel, serve, &trace) {
+                Ok(session) => {
+                    self.release.clone_from(&session.release);
+                    self.session = Some(session);
+                }
+                Err(lost) => return Ok(Err(self.lost(lost)?)),
+            }
+        }
+        match &mut self.session {
+            Some(session) => Ok(Ok(session)),
+            None => Ok(Err("no guest".to_owned())),
+        }
+    }
+
+    fn lost(&mut self, lost: Lost) -> Result<String, RunError> {
+        self.boots_lost += 1;
+        let how = match lost {
+            Lost::Silent(limit) => format!("no answer for {} s", limit.as_secs()),
+            Lost::Ended(how) => how,
+            Lost::Stop(error) => return Err(error),
+        };
+        // What a silent guest is doing is of no interest any more.
+        self.end()?;
+        self.progress.note(&format!("{}: {}", self.options.kernel, how.lines().next().unwrap_or_default()));
+        Ok(how)
+    }
+
+    /// One step. An error ends the walk; a guest that is lost is an outcome.
+    pub fn step(&mut self, request: &Value, limit: Duration) -> Result<Trial, RunError> {
+        let none = |outcome| Trial { outcome, log: Vec::new(), keys: Vec::new() };
+        let request = request.as_object().cloned().unwrap_or_default();
+        let answer = match self.session()? {
+            Ok(session) => session.step(&request, limit),
+            Err(how) => return Ok(none(Outcome::Crash(how))),
+        };
+        match answer {
+            Ok(Step { result, log, keys }) => Ok(Trial { outcome: read(result), log, keys }),
+            Err(lost) => Ok(none(Outcome::Crash(self.lost(lost)?))),
+        }
+    }
+
+    /// [`Walk::step`] that makes a key by one of the paths of user space.
+    pub fn register(&mut self, path: &str, access: u32) -> Result<Trial, RunError> {
+        self.step(&json!({"do": "register", "path": path, "access": access}), Duration::from_secs(20))
+    }
+}
+
+fn read(result: Map<String, Value>) -> Outcome {
+    let text = |name: &str| result.get(name).and_then(Value::as_str).map(str::to_owned);
+    if let Some(why) = text("unavailable") {
+        return Outcome::Unavailable(why);
+    }
+    if let Some(name) = text("errno") {
+        return Outcome::Errno(name);
+    }
+    if let Some(signal) = text("died") {
+        return Outcome::Crash(format!("the kernel ended the program with {signal}"));
+    }
+    if let Some(stack) = result.get("hung") {
+        let at = stack.as_array().and_then(|lines| lines.first()).and_then(Value::as_str).unwrap_or("user space");
+        return Outcome::Crash(format!("no return, in {at}"));
+    }
+    if let Some(error) = text("error") {
+        return Outcome::Unavailable(error);
+    }
+    Outcome::Done(result)
+}
+
+/// A row that is one answer.
+pub fn row(id: &str, title: &str, verdict: Verdict, says: impl Into<String>, cells: Vec<Cell>) -> Row {
+    Row { id: id.to_owned(), title: title.to_owned(), verdict, says: says.into(), cells }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_the_guest_are_told_apart() {
+        let outcome = |text: &str| read(serde_json::from_str(text).unwrap());
+        assert!(matches!(outcome(r#"{"lkey":5}"#), Outcome::Done(map) if map["lkey"] == 5));
+        assert!(matches!(outcome(r#"{"unavailable":"udmabuf"}"#), Outcome::Unavailable(why) if why == "udmabuf"));
+        assert!(matches!(outcome(r#"{"errno":"EINVAL"}"#), Outcome::Errno(name) if name == "EINVAL"));
+        assert!(matches!(outcome(r#"{"died":"SIGKILL"}"#), Outcome::Crash(how) if how.contains("SIGKILL")));
+        assert!(
+            matches!(outcome(r#"{"hung":["[<0>] mlx5_cmd_exec"]}"#), Outcome::Crash(how) if how.contains("mlx5_cmd_exec"))
+        );
+        assert!(matches!(outcome(r#"{"error":"OSError: x"}"#), Outcome::Unavailable(_)));
+    }
+
+    #[test]
+    fn a_warning_of_the_kernel_about_itself_is_trouble_and_other_warnings_are_not() {
+        let trial = |text: &str| {
+            let log = vec![LogLine { level: 4, text: text.to_owned() }];
+            Trial { outcome: Outcome::Errno("EINVAL".into()), log, keys: Vec::new() }
+        };
+        assert!(trial("WARNING: CPU: 0 PID: 1 at drivers/infiniband/hw/mlx5/umr.c:1").trouble().is_some());
+        assert!(trial("mlx5_core 0000:01:00.0: CREATE_MKEY(0x200) failed").trouble().is_none());
+    }
+}
