@@ -14,12 +14,14 @@ DROP_MODULES=(
     sound
     drivers/{accel,ata,atm,bluetooth,comedi,cpufreq,edac,extcon,firewire,gnss,gpio,gpu,greybus,hid,hwtracing,i2c,i3c,iio}
     drivers/{input,isdn,leds,md,media,memstick,message,mfd,misc,mmc,most,mtd,nfc,parport,pcmcia,pinctrl,platform,power}
-    drivers/{regulator,rtc,scsi,soundwire,spi,staging,thermal,thunderbolt,typec,ufs,usb,video,w1,watchdog}
+    drivers/{regulator,rtc,soundwire,spi,staging,thermal,thunderbolt,typec,ufs,usb,video,w1,watchdog}
     drivers/net/{arcnet,can,dsa,fddi,hamradio,hippi,ieee802154,phy,plip,ppp,slip,usb,wan,wireless,wwan,wimax}
     net/{atm,ax25,bluetooth,can,ieee802154,mac80211,mac802154,netrom,nfc,rose,wireless,appletalk,x25,batman-adv}
     fs/{afs,bcachefs,befs,bfs,btrfs,ceph,coda,efs,ecryptfs,exfat,f2fs,freevxfs,gfs2,hfs,hfsplus,hpfs,jffs2,jfs,minix}
     fs/{nilfs2,ntfs,ntfs3,ocfs2,omfs,orangefs,qnx4,qnx6,reiserfs,romfs,ubifs,udf,ufs,xfs,zonefs}
 )
+# Of SCSI, what the initiators of iSER and SRP need.
+SCSI_MODULES=(scsi_mod scsi_common sd_mod libiscsi scsi_transport_iscsi scsi_transport_srp)
 
 build_kernel() {
     local want=$1
@@ -179,6 +181,10 @@ kernel_finish() {
         rm -rf "$modules"/{build,source,vmlinuz,System.map,config}
         for m in "${DROP_MODULES[@]}"; do
             rm -rf "$modules/kernel/$m"
+        done
+        for path in "$modules"/kernel/drivers/scsi/*; do
+            m=${path##*/}
+            [[ " ${SCSI_MODULES[*]} " == *" ${m%%.*} "* ]] || rm -rf "$path"
         done
         # Compressed modules would be unpacked by the guest; the image is compressed as a whole instead.
         say "unpacking the modules of $release"

@@ -25,6 +25,8 @@ ROOT_PACKAGES=(
     python3-scapy
     # NVMe over RDMA, and a file system on it
     e2fsprogs nvme-cli
+    # NFS over RDMA, iSER
+    nfs-common nfs-kernel-server open-iscsi
     # tools of people who debug drivers
     strace tcpdump
 )

@@ -108,6 +108,11 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
 
 fn options(args: &ConformArgs, log: &LogArgs) -> Result<Options, Error> {
     let profile = args.device.load()?;
+    let mut serve = device_args(&args.device, log);
+    if log.verbose == 0 && log.quiet == 0 {
+        // Its warnings about refused keys are what the result is made of.
+        serve.push("--quiet".into());
+    }
     let run = RunOptions {
         smp: args.smp,
         memory_mib: args.mem.0 >> 20,
@@ -122,13 +127,7 @@ fn options(args: &ConformArgs, log: &LogArgs) -> Result<Options, Error> {
         quiet: log.quiet > 0,
         ..RunOptions::default()
     };
-    Ok(Options {
-        kernels: args.kernels.clone(),
-        sections: args.sections.clone(),
-        run,
-        serve: device_args(&args.device, log),
-        profile: profile.name,
-    })
+    Ok(Options { kernels: args.kernels.clone(), sections: args.sections.clone(), run, serve, profile: profile.name })
 }
 
 fn failed(path: &Option<PathBuf>, error: impl std::fmt::Display) -> Error {
@@ -172,7 +171,7 @@ mod tests {
         let Command::Conform(args) = cli.command else { panic!() };
         let options = options(&args, &cli.log).unwrap();
         assert_eq!(options.kernels, ["7.3", "6.12"]);
-        assert_eq!(options.serve, ["--set", "mkey.strict=off"]);
+        assert_eq!(options.serve, ["--set", "mkey.strict=off", "--quiet"]);
         assert_eq!(options.profile, "connectx10-c2c");
         assert_eq!(options.chosen().map(|section| section.name).collect::<Vec<_>>(), ["flags"]);
     }

@@ -59,6 +59,7 @@ Parts:
   internal      keys that the driver makes for itself
   enforcement   what a user sees of a refusal, for each way to enforce
   unordered     keys without order between READ and WRITE
+  protocols     kernel protocols (NVMe, NFS, iSER, SRP, SMC-R, RDS) under every legal order
 A kernel that crashes in a step has that in the row; the guest is booted again and the walk goes on. The walk of one kernel \
 takes some minutes without hardware virtualisation.
 

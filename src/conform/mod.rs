@@ -13,6 +13,7 @@ pub mod flags;
 pub mod html;
 pub mod internal;
 pub mod keys;
+pub mod protocols;
 pub mod result;
 pub mod session;
 pub mod text;
@@ -43,6 +44,7 @@ pub const SECTIONS: &[Section] = &[
     Section { name: "internal", title: "Keys that the driver makes for itself", walk: internal::walk },
     Section { name: "enforcement", title: "What a user sees of a refusal", walk: enforcement::walk },
     Section { name: "unordered", title: "Keys without order between READ and WRITE", walk: unordered::walk },
+    Section { name: "protocols", title: "Kernel protocols under every legal order", walk: protocols::walk },
 ];
 
 /// Title of a section.

@@ -22,6 +22,7 @@ pub const PROGRAMS: &[(&str, &[u8])] = &[
     ("walk.py", include_bytes!("guest/walk.py")),
     ("steps.py", include_bytes!("guest/steps.py")),
     ("paths.py", include_bytes!("guest/paths.py")),
+    ("protocols.py", include_bytes!("guest/protocols.py")),
     ("unordered.py", include_bytes!("guest/unordered.py")),
     ("uverbs.py", include_bytes!("guest/uverbs.py")),
 ];

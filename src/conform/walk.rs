@@ -57,7 +57,8 @@ impl Trial {
             Outcome::Errno(name) => (name.clone(), String::new()),
             Outcome::Crash(how) => ("crash".to_owned(), how.clone()),
         };
-        let log = self.log.iter().map(|line| line.text.clone()).collect();
+        // Warnings; what drivers say of themselves otherwise is only looked at for trouble.
+        let log = self.log.iter().filter(|line| line.level <= 4).map(|line| line.text.clone()).collect();
         Cell { column: column.to_owned(), outcome, good: None, detail, keys: self.keys.clone(), log }
     }
 }
@@ -196,7 +197,7 @@ fn read(result: Map<String, Value>) -> Outcome {
         return Outcome::Crash(format!("no return, in {at}"));
     }
     if let Some(error) = text("error") {
-        return Outcome::Unavailable(error);
+        return Outcome::Crash(format!("the walk's own program failed: {error}"));
     }
     Outcome::Done(result)
 }
@@ -220,7 +221,7 @@ mod tests {
         assert!(
             matches!(outcome(r#"{"hung":["[<0>] mlx5_cmd_exec"]}"#), Outcome::Crash(how) if how.contains("mlx5_cmd_exec"))
         );
-        assert!(matches!(outcome(r#"{"error":"OSError: x"}"#), Outcome::Unavailable(_)));
+        assert!(matches!(outcome(r#"{"error":"TypeError: x"}"#), Outcome::Crash(how) if how.contains("TypeError")));
     }
 
     #[test]

@@ -7,17 +7,15 @@ needs first (a dma-buf, device memory) it takes from the bench, whose failures a
 import ctypes
 import mmap
 
+from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
+
 import uverbs
-from uverbs import LOCAL_WRITE, ON_DEMAND, RELAXED, REMOTE_READ, REMOTE_WRITE, ZERO_BASED
+from uverbs import LOCAL_WRITE, ON_DEMAND, RELAXED, REMOTE_READ, REMOTE_WRITE, ZERO_BASED, Unavailable
 
 LENGTH = 0x4000
 ALL_MEMORY = (1 << 64) - 1
 
 DEVX_FLAG = 1
-
-
-class Unavailable(Exception):
-    """Something that the call needs is not there."""
 
 
 class Bench:
@@ -41,7 +39,6 @@ class Bench:
     def device_memory(self):
         """The handle of four kilobytes of device memory."""
         from pyverbs.device import DM, AllocDmAttr
-        from pyverbs.pyverbs_error import PyverbsError
 
         try:
             self.dm = DM(self.context, AllocDmAttr(length=4096))
@@ -160,7 +157,6 @@ def mkey_command(fields):
 def devx_mkey(bench, access):
     """A key made by user space itself; the flags choose the bits that a driver would set for them."""
     from pyverbs.providers.mlx5.mlx5dv import Mlx5DevxObj
-    from pyverbs.pyverbs_error import PyverbsRDMAError
 
     try:
         umem = uverbs.devx_umem(bench.context, bench.start, LENGTH, LOCAL_WRITE)[1]
@@ -216,15 +212,14 @@ PATHS = {
 
 
 def register(device, path, access):
-    """Makes a key: what names it, or why not: `unavailable` (what it needs) or `errno` (the call)."""
+    """Makes a key: what names it, or the `errno` of the call."""
+    devx = path.startswith("devx")
     try:
-        bench = Bench(device, devx=path.startswith("devx"))
-        KEPT.append(bench)
-    except Exception as error:  # pyverbs raises many
-        return {"unavailable": f"opening {device}{' with DEVX' if path.startswith('devx') else ''}: {error}"}
+        bench = Bench(device, devx)
+    except (OSError, PyverbsError) as error:
+        raise Unavailable(f"opening {device}{' with DEVX' if devx else ''}: {error}") from error
+    KEPT.append(bench)
     try:
         return PATHS[path](bench, access)
-    except Unavailable as error:
-        return {"unavailable": str(error)}
     except OSError as error:
         return {"errno": uverbs.errno_name(error.errno)}

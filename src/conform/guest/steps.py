@@ -5,14 +5,16 @@ import subprocess
 import time
 
 import paths
+import protocols
 import unordered
+from uverbs import Unavailable
 
 
 def device():
     """The first RDMA device of the driver."""
-    names = sorted(os.listdir("/sys/class/infiniband"))
+    names = about()["devices"]
     if not names:
-        raise OSError("no RDMA device")
+        raise Unavailable("no RDMA device")
     return names[0]
 
 
@@ -37,7 +39,7 @@ def run(argv):
     try:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
-        return {"unavailable": f"{argv[0]}: {error.strerror}"}
+        raise Unavailable(f"{argv[0]}: {error.strerror}") from error
     return {"status": done.returncode, "out": done.stdout.decode(errors="replace")[:65536],
             "err": done.stderr.decode(errors="replace")[:4096].strip()}
 
@@ -46,10 +48,10 @@ def rebind(driver):
     """Takes a driver of the auxiliary bus off its device and puts it on again."""
     base = f"/sys/bus/auxiliary/drivers/{driver}"
     if not os.path.isdir(base):
-        return {"unavailable": f"no driver {driver} on the auxiliary bus"}
+        raise Unavailable(f"no driver {driver} on the auxiliary bus")
     names = [name for name in os.listdir(base) if name.startswith("mlx5_core.")]
     if not names:
-        return {"unavailable": f"{driver} has no device"}
+        raise Unavailable(f"{driver} has no device")
     for name in names:
         for action in ("unbind", "bind"):
             with open(f"{base}/{action}", "w", encoding="ascii") as f:
@@ -65,7 +67,7 @@ def settled():
             with open(f"/sys/class/infiniband/{device()}/ports/1/gid_attrs/types/1", encoding="ascii") as f:
                 if f.read().strip():
                     return True
-        except OSError:
+        except (OSError, Unavailable):
             pass
         time.sleep(0.1)
     return False
@@ -75,4 +77,8 @@ def read_after_write(unordered_key, rounds, wait):
     return unordered.read_after_write(device(), unordered_key, rounds, wait)
 
 
-STEPS = {function.__name__: function for function in (register, run, rebind, read_after_write)}
+def protocol(name):
+    return protocols.protocol(device(), name)
+
+
+STEPS = {function.__name__: function for function in (register, run, rebind, read_after_write, protocol)}

@@ -17,14 +17,18 @@ def loopback(context, pd):
 
     cq = CQ(context, 64)
     cap = QPCap(max_send_wr=32, max_recv_wr=1)
-    qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap, sq_sig_all=1), QPAttr())
+    qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap, sq_sig_all=1))
     route = GlobalRoute(dgid=context.query_gid(1, GID), sgid_index=GID, hop_limit=1)
-    attr = QPAttr(
-        port_num=1, dest_qp_num=qp.qp_num, rq_psn=PSN, sq_psn=PSN, path_mtu=e.IBV_MTU_1024, max_rd_atomic=4,
-        max_dest_rd_atomic=4, min_rnr_timer=12, timeout=14, retry_cnt=7, rnr_retry=7,
-        ah_attr=AHAttr(gr=route, is_global=1, port_num=1),
-    )
-    attr.qp_access_flags = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ
+    attr = QPAttr(port_num=1)
+    wanted = {
+        "dest_qp_num": qp.qp_num, "rq_psn": PSN, "sq_psn": PSN, "path_mtu": e.IBV_MTU_1024,
+        "max_rd_atomic": 4, "max_dest_rd_atomic": 4, "min_rnr_timer": 12,
+        "timeout": 14, "retry_cnt": 7, "rnr_retry": 7,
+        "qp_access_flags": LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ,
+        "ah_attr": AHAttr(gr=route, is_global=1, port_num=1),
+    }
+    for name, content in wanted.items():
+        setattr(attr, name, content)
     qp.to_rts(attr)
     return qp, cq
 

@@ -42,6 +42,10 @@ def write_command(context, command, request, response_size):
     return response.raw[:response_size]
 
 
+class Unavailable(Exception):
+    """Something that a step needs is not there."""
+
+
 class Attribute:
     """An attribute of an ioctl: its number, length and eight bytes of data."""
 

@@ -61,6 +61,8 @@ def apart(function, limit):
         os.close(ours)
         try:
             result = function()
+        except uverbs.Unavailable as error:
+            result = {"unavailable": str(error)}
         except BaseException as error:  # the process must not return
             result = {"error": f"{type(error).__name__}: {error}"}
         with os.fdopen(theirs, "wb") as f:

@@ -1,0 +1,122 @@
+//! Kernel protocols over RDMA: their fast-registration keys are relaxed, and their data survives every legal order.
+
+use super::keys::Key;
+use super::result::{Cell, Row, Verdict};
+use super::walk::{Outcome, Trial, Walk, row};
+use crate::run::RunError;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Name in the guest and title.
+const PROTOCOLS: &[(&str, &str)] = &[
+    ("nvme", "NVMe over RDMA"),
+    ("nfs", "NFS over RDMA"),
+    ("iser", "iSER (iSCSI)"),
+    ("srp", "SRP (SCSI)"),
+    ("smc", "SMC-R (sockets)"),
+    ("rds", "RDS"),
+];
+
+/// Every legal policy. One queue in three priorities is depth enough to show that depth changes nothing.
+const POLICIES: &[&str] =
+    &["in-order", "random", "lifo", "tail-first", "hold-one", "qp-skew", "read-early", "read-late", "pct(3)"];
+
+/// Time for one protocol under one policy.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Walks the section.
+pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
+    let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); PROTOCOLS.len()];
+    for policy in POLICIES {
+        let name = format!("order.policy={policy}");
+        let held = ["order.seed=1", "order.check=true", "order.max_delay=2000", "order.hold=2000"];
+        let arguments: Vec<&str> = std::iter::once(name.as_str()).chain(held).flat_map(|set| ["--set", set]).collect();
+        walk.device(&arguments)?;
+        for ((protocol, title), cells) in PROTOCOLS.iter().zip(&mut cells) {
+            // What is not there is asked for once.
+            if cells.first().is_some_and(|cell: &Cell| cell.outcome == "absent") {
+                continue;
+            }
+            walk.progress.step(&format!("{}: {title}, {policy}", walk.options.kernel));
+            let trial = walk.step(&json!({"do": "protocol", "name": protocol}), LIMIT)?;
+            cells.push(cell(&trial, policy));
+        }
+    }
+    let rows = PROTOCOLS.iter().zip(cells);
+    Ok(rows.map(|((name, title), cells)| answer(&format!("protocols/{name}"), title, cells)).collect())
+}
+
+fn cell(trial: &Trial, policy: &str) -> Cell {
+    let mut cell = trial.cell(policy);
+    if let Outcome::Done(result) = &trial.outcome {
+        let text = |name: &str| result.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (outcome, detail) = match (text("changed"), text("failed"), result.get("bytes").and_then(Value::as_u64)) {
+            (Some(what), ..) => ("changed", what),
+            (_, Some(what), _) => ("failed", what),
+            (.., Some(bytes)) => ("ok", format!("{bytes} bytes compared")),
+            _ => ("failed", "no answer".to_owned()),
+        };
+        (cell.outcome, cell.detail) = (outcome.to_owned(), detail);
+    }
+    if let Some(trouble) = trial.trouble() {
+        cell.detail = trouble.to_owned();
+    }
+    cell.good = match cell.outcome.as_str() {
+        "absent" => None,
+        "ok" => Some(trial.trouble().is_none() && trial.keys.iter().all(|key| key.verdict != "refused")),
+        _ => Some(false),
+    };
+    cell
+}
+
+fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
+    let keys = || cells.iter().flat_map(|cell| &cell.keys);
+    let fast = |key: &&Key| key.kind == "free" || key.kind == "mtt";
+    let strong = keys().filter(fast).filter(|key| !key.relaxed).count();
+    let refused = keys().filter(|key| key.verdict == "refused").count();
+    let words = format!("{} of {} policies", cells.iter().filter(|cell| cell.outcome == "ok").count(), cells.len());
+    let (verdict, says) = match cells.iter().find(|cell| cell.good == Some(false)) {
+        _ if cells.first().is_some_and(|cell| cell.outcome == "absent") => {
+            (Verdict::Absent, cells.first().map(|cell| cell.detail.clone()).unwrap_or_default())
+        }
+        Some(cell) if cell.outcome == "crash" => (Verdict::Crash, format!("{}: {}", cell.column, cell.detail)),
+        Some(cell) => (Verdict::Finding, format!("{}: {} ({})", cell.column, cell.outcome, cell.detail)),
+        None if refused > 0 => (Verdict::Finding, format!("{refused} keys refused")),
+        None if strong > 0 => (Verdict::Finding, format!("{strong} fast-registration keys are strong")),
+        None => {
+            let count = keys().filter(fast).count();
+            (Verdict::Ready, format!("data survives {words}; {count} fast-registration keys, all relaxed"))
+        }
+    };
+    row(id, title, verdict, says, cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(result: Value, keys: Vec<Key>) -> Cell {
+        let outcome = Outcome::Done(result.as_object().cloned().unwrap());
+        cell(&Trial { outcome, log: Vec::new(), keys }, "random")
+    }
+
+    fn key(relaxed: bool) -> Key {
+        Key { kind: "free".into(), verdict: "created".into(), relaxed, ..Key::default() }
+    }
+
+    #[test]
+    fn data_that_survives_with_relaxed_keys_is_ready() {
+        let row = answer("p/x", "x", vec![tried(json!({"bytes": 5}), vec![key(true)])]);
+        assert_eq!(row.verdict, Verdict::Ready);
+        assert_eq!(row.says, "data survives 1 of 1 policies; 1 fast-registration keys, all relaxed");
+    }
+
+    #[test]
+    fn changed_data_a_failure_and_a_strong_key_are_findings() {
+        let changed = answer("p/x", "x", vec![tried(json!({"changed": "file"}), vec![])]);
+        assert_eq!((changed.verdict, changed.says.as_str()), (Verdict::Finding, "random: changed (file)"));
+        assert_eq!(answer("p/x", "x", vec![tried(json!({"failed": "why"}), vec![])]).verdict, Verdict::Finding);
+        let strong = answer("p/x", "x", vec![tried(json!({"bytes": 5}), vec![key(false)])]);
+        assert_eq!((strong.verdict, strong.says.as_str()), (Verdict::Finding, "1 fast-registration keys are strong"));
+    }
+}
