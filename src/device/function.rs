@@ -195,7 +195,7 @@ impl Function {
         summary.pages.held = pages.lent;
         summary.wire_faults = self.hca.faults.report();
         if let Some(order) = self.bus.order() {
-            order::note(&mut summary, order);
+            order::note(&mut summary, order, self.bus.lost());
         }
         summary.interrupts = self.bus.irq().counters().0;
         summary
@@ -286,6 +286,9 @@ impl Function {
                     self.bus.discard();
                     self.segment.reset();
                     self.segment.set_command_queue(address);
+                } else {
+                    // Answers to the commands of the queue before land there now or never.
+                    self.bus.drain(Scope::Stream(Stream::Command));
                 }
                 self.segment.set_nic_interface(NicInterface::Full);
                 self.commands = Commands::at(Iova(address));

@@ -96,6 +96,16 @@ pub struct BusCounters {
     pub faults: u64,
 }
 
+/// Delayed accesses that were allowed when they were issued and failed when they were performed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// The VMM truncated the memory behind its map. An adapter does not learn of that either: a posted write that fails is
+    /// the fabric's matter (PCI Express advanced error reporting), and its completion says success.
+    pub torn: u64,
+    /// Nothing that others do explains it: maps go away after what is pending in them.
+    pub amiss: u64,
+}
+
 /// Guest memory behind the function's bus-master enable bit, and its interrupts.
 #[derive(Debug)]
 pub struct Bus {
@@ -103,6 +113,7 @@ pub struct Bus {
     irq: Interrupts,
     enabled: bool,
     counters: BusCounters,
+    lost: Lost,
     /// Decides when accesses are performed; without it that is where they are issued.
     order: Option<Box<Order>>,
 }
@@ -115,6 +126,7 @@ impl Bus {
             irq: Interrupts::new(vectors),
             enabled: false,
             counters: BusCounters::default(),
+            lost: Lost::default(),
             order: None,
         }
     }
@@ -261,11 +273,23 @@ impl Bus {
 
     #[cold]
     fn copy_otherwise(&mut self, load: &Load, from: Iova, store: &Store, to: Iova, len: u64) -> Result<(), CopyError> {
-        let result = if self.enabled {
-            self.copy_ordered(load, from, store, to, len)
-        } else {
-            Err(CopyError::Source(BusError::MasterDisabled))
+        let range = |at| ordered::range(at, len);
+        let moved = match (range(from), range(to)) {
+            _ if !self.enabled => Err(CopyError::Source(BusError::MasterDisabled)),
+            (Err(error), _) => Err(CopyError::Source(error.into())),
+            (_, Err(error)) => Err(CopyError::Target(error.into())),
+            (Ok(source), Ok(target)) => self.copy_ordered(load, &[source], store, &[target]),
         };
+        self.copied(moved, (load, from), (store, to))
+    }
+
+    /// Counts a copy that was made or refused.
+    fn copied(
+        &mut self,
+        result: Result<(), CopyError>,
+        (load, from): (&Load, Iova),
+        (store, to): (&Store, Iova),
+    ) -> Result<(), CopyError> {
         match result {
             Ok(()) => {
                 self.counters.loads += 1;

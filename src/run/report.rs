@@ -357,6 +357,11 @@ fn order_lines(order: &Order, out: &mut Text) {
             order.lost
         ),
     );
+    if order.lost > 0 {
+        let what =
+            "accesses failed when their time came, after their completions or with them: the VMM took the memory away";
+        out.line("lost", &format!("{} {what}, or cx10 is wrong", order.lost));
+    }
     out.line(
         "limits",
         &format!(

@@ -75,6 +75,10 @@ impl Function {
     /// Runs the command in `slot`; returns how many bytes of input and output it has.
     pub(super) fn command(&mut self, slot: u8) -> usize {
         let Some(queue) = self.commands.queue else { return 0 };
+        // Whoever rang: this attempt is the one that the command waited for.
+        let last = self.commands.no_longer & (1 << slot) != 0;
+        self.commands.waiting &= !(1 << slot);
+        self.commands.no_longer &= !(1 << slot);
         let mut bytes = 0;
         let checksum = self.hca.block_signatures();
         // The command that makes the queue for completions is itself still polled for: `mlx5_cmd_comp_handler` finds no
@@ -100,7 +104,7 @@ impl Function {
             }
             queue::Fetched::Command(request) => {
                 bytes = request.input.len() + request.outlen;
-                match self.run_command(*request) {
+                match self.run_command(*request, last) {
                     Some(delivery) => delivery,
                     None => {
                         self.commands.waiting |= 1 << slot;
@@ -112,7 +116,6 @@ impl Function {
                 }
             }
         };
-        self.commands.no_longer &= !(1 << slot);
         if delivery != Delivery::OK {
             self.summary.delivery_error(&delivery.to_string());
         }
@@ -121,8 +124,9 @@ impl Function {
         bytes
     }
 
-    /// Runs a command and answers it, unless it has to wait for pages: then nothing has changed.
-    fn run_command(&mut self, request: queue::Request) -> Option<Delivery> {
+    /// Runs a command and answers it, unless it has to wait for pages and this is not its `last` attempt: then nothing has
+    /// changed.
+    fn run_command(&mut self, request: queue::Request, last: bool) -> Option<Delivery> {
         let now = self.clock.now();
         let (opcode, ..) = cmdif::header(&request.input);
         let (hca, bus) = (&mut self.hca, &mut self.bus);
@@ -147,7 +151,7 @@ impl Function {
                 log::debug!(target: "cx10::cmd", "{name}: OK");
                 self.summary.command(&name, 0, "", 0, "");
             }
-            Err(error) if error.syndrome == error::common::NO_ICM_PAGES && self.may_wait(request.slot) => {
+            Err(error) if error.syndrome == error::common::NO_ICM_PAGES && !last && self.may_wait() => {
                 log::debug!(target: "cx10::cmd", "{name}: waits for pages");
                 self.summary.pages.waits += 1;
                 return None;
@@ -185,10 +189,9 @@ impl Function {
         Some(delivery)
     }
 
-    /// Whether the command in `slot` may wait for pages: somebody hears the request and has not refused it.
-    fn may_wait(&self, slot: u8) -> bool {
-        let more_come = self.hca.objects.pages.lacks() && self.hca.queue_for(EVENT_PAGE_REQUEST).is_some();
-        self.commands.no_longer & (1 << slot) == 0 && more_come
+    /// Whether a command may wait for pages: somebody hears the request.
+    fn may_wait(&self) -> bool {
+        self.hca.objects.pages.lacks() && self.hca.queue_for(EVENT_PAGE_REQUEST).is_some()
     }
 
     /// Tells the driver that `slot` completed, if it wants to know by event: on the queue that there was when the
@@ -344,6 +347,44 @@ mod tests {
         assert_eq!(answer(&rig), GRANTED);
         assert_eq!(answer_in(&rig, more.end - 1), LIMIT);
         assert!(more.into_iter().all(|slot| answer_in(&rig, slot).is_some()));
+    }
+
+    #[test]
+    fn a_command_that_the_driver_replaces_waits_no_longer() {
+        let (mut rig, _) = rig();
+        exhaust(&mut rig);
+        rig.post(SLOT, &Rig::input(0x10a, 0, 16), 112);
+        rig.ring(1 << SLOT);
+        assert!(answer(&rig).is_some(), "another command in its slot is answered");
+        rig.post(SLOT, &Rig::input(ALLOC_PD, 0, 16), 16);
+        give(&mut rig, FREE);
+        assert_eq!(answer(&rig), None, "nobody has rung for this one");
+        rig.ring(1 << SLOT);
+        assert_eq!(answer(&rig), GRANTED);
+    }
+
+    #[test]
+    fn a_refusal_that_finds_no_command_is_not_kept_for_the_next_one() {
+        let (mut rig, _) = rig();
+        exhaust(&mut rig);
+        rig.write_entry(SLOT, [0; 64]);
+        rig.ok(&Rig::input(0x108, 0, 16), 16);
+        assert_eq!(exhaust(&mut rig), 0);
+        give(&mut rig, FREE);
+        assert_eq!(answer(&rig), GRANTED, "it was not refused for what the one before it heard");
+    }
+
+    #[test]
+    fn answers_of_a_queue_land_before_another_queue_takes_its_place() {
+        let sets = ["order.policy=lifo", "order.hold=20000", "order.max_delay=20000"];
+        let mut rig = Rig::new(Profile::with("connectx10-c2c", &sets).expect("a legal profile"));
+        rig.bring_up();
+        rig.post(SLOT, &Rig::input(0x10a, 0, 16), 112);
+        rig.ring(1 << SLOT);
+        assert_eq!(answer(&rig), None, "the policy holds it");
+        rig.function.bar_write(0x10, &0u32.to_be_bytes());
+        rig.function.bar_write(0x14, &(FREE as u32).to_be_bytes());
+        assert_eq!(answer(&rig), GRANTED);
     }
 
     #[test]

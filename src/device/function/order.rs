@@ -1,5 +1,6 @@
 //! What the report says of the order of memory accesses.
 
+use crate::dma::bus::Lost;
 use crate::dma::order::coverage::Row;
 use crate::dma::order::log::Why;
 use crate::dma::order::replay::Plan;
@@ -58,8 +59,9 @@ fn lives(engine: &order::Order) -> Vec<OrderLife> {
     lives.collect()
 }
 
-/// Adds what an engine did to a summary. What its checker found is a failure of our own.
-pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
+/// Adds what an engine did to a summary. What its checker found is a failure of our own, and so is an access that was
+/// lost, unless the VMM truncated the memory under it.
+pub(super) fn note(summary: &mut RunSummary, engine: &order::Order, lost: Lost) {
     let (settings, counters) = (engine.settings(), engine.counters());
     let rows = engine.coverage().rows(&settings.rules);
     let (overtaken, never): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.count > 0);
@@ -74,6 +76,10 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
     if let Some(check) = check.as_ref().filter(|check| !check.legal) {
         let mode = settings.illegal.map(|mode| format!(" (illegal mode {})", mode.name())).unwrap_or_default();
         summary.internal_failure(format!("order: {} accesses not allowed{mode}", check.violations));
+    }
+    if lost.amiss > 0 {
+        let mode = settings.illegal.map(|mode| format!(" (illegal mode {})", mode.name())).unwrap_or_default();
+        summary.internal_failure(format!("order: {} delayed accesses lost{mode}", lost.amiss));
     }
     let applied = Why::ALL.iter().zip(counters.applied).filter(|(_, count)| *count > 0);
     summary.policy = headline(settings, engine.plan());
@@ -90,7 +96,7 @@ pub(super) fn note(summary: &mut RunSummary, engine: &order::Order) {
         tails: counters.tails,
         drains: counters.drains,
         discarded: counters.discarded,
-        lost: engine.pool().failures(),
+        lost: lost.amiss + lost.torn,
         most_pending: counters.most_pending,
         most_bytes: counters.most_bytes,
         longest_us: counters.oldest,

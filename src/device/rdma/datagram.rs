@@ -60,6 +60,9 @@ impl Hca {
     }
 }
 
+/// What a look at a member of a multicast group counts for, in bytes.
+const MEMBER_COST: usize = 512;
+
 impl Portion<'_> {
     /// Fills in the addresses of a packet between connected queue pairs; `false` if it cannot be sent.
     pub(super) fn address_connected(&self, settings: &Settings, head: &mut Head) -> bool {
@@ -130,6 +133,8 @@ impl Portion<'_> {
                 return;
             }
             from = qpn + 1;
+            // Whether it takes the datagram or not: the look at a member takes time.
+            self.spent += MEMBER_COST;
             let own = qpn == head.source && self.qp(qpn).is_some_and(|qp| qp.flow.settings.block_multicast_loopback);
             if !own {
                 self.put_datagram(qpn, packet);

@@ -1,7 +1,10 @@
 //! From scatter lists and keys to bytes: what a packet's payload is made of, and where it is put.
 //!
 //! A payload is walked to when its packet is made ([`Reach`]); its first parts go with the packet. Putting it walks to
-//! the target and moves each piece once: memory to memory without a buffer between.
+//! the target and moves each piece once: memory to memory without a buffer between. Where accesses are reordered it moves
+//! runs of pieces ([`ordered`]).
+
+mod ordered;
 
 use super::TRAIN_PARTS;
 use super::entry::{DATA_SEGMENT, SendEntry};
@@ -227,7 +230,8 @@ impl<'a> Reach<'a> {
 }
 
 /// Checks that the bytes of `reach` can be read, and makes a payload of them: the parts if they are few, else `many`. Also
-/// answers how many parts there are. With more than `most` of them it stops: [`MemoryError::Scattered`].
+/// answers how many parts there are; where accesses are reordered, how many steps. With more than `most` of them it
+/// stops: [`MemoryError::Scattered`].
 pub fn payload(
     reach: &mut Reach<'_>,
     many: Payload,
@@ -235,9 +239,14 @@ pub fn payload(
     bus: &mut Bus,
 ) -> Result<(Payload, usize), MemoryError> {
     let mut parts = [None; MAX_PARTS];
-    let mut count = 0;
+    let (mut count, mut steps) = (0, 0);
+    let reorders = bus.reorders();
     while let Some(part) = reach.advance()? {
-        if count == most {
+        steps += match part {
+            Part::Piece(piece) if reorders => ordered::steps(&piece),
+            _ => 1,
+        };
+        if steps > most {
             return Err(MemoryError::Scattered);
         }
         if let Part::Piece(Piece { place: Place::Memory(iova), len, order, key }) = part {
@@ -257,11 +266,11 @@ pub fn payload(
         1..=MAX_PARTS => Payload::Parts { parts },
         _ => many,
     };
-    Ok((payload, count))
+    Ok((payload, steps))
 }
 
 /// As [`payload`] for `len` bytes that are all that `segments` name and lie in one piece, as most do: that takes no walk.
-/// `None` if it is not so, or their key does not allow it; then nothing has happened.
+/// `None` if it is not so, their key does not allow it, or accesses are reordered; then nothing has happened.
 #[inline(always)]
 pub fn payload_piece(
     keys: Keys<'_>,
@@ -270,7 +279,7 @@ pub fn payload_piece(
     len: u64,
     bus: &mut Bus,
 ) -> Option<Result<Piece, MemoryError>> {
-    if segments.len() != DATA_SEGMENT {
+    if segments.len() != DATA_SEGMENT || bus.reorders() {
         return None;
     }
     let segment = DataSeg::wrap(segments);
@@ -315,16 +324,19 @@ impl Chunk<'_> {
     fn advance(&mut self, len: u64) {
         match self {
             Chunk::Bytes(bytes) => *bytes = bytes.get(len as usize..).unwrap_or_default(),
-            Chunk::Piece(piece) => {
-                piece.len -= len.min(piece.len);
-                piece.place = match piece.place {
-                    Place::Memory(iova) => Place::Memory(crate::dma::Iova(iova.0.wrapping_add(len))),
-                    Place::Device(at) => Place::Device(at.wrapping_add(len)),
-                    Place::Nowhere => Place::Nowhere,
-                };
-            }
+            Chunk::Piece(piece) => advance(piece, len),
         }
     }
+}
+
+/// Takes the first `len` bytes off a piece.
+fn advance(piece: &mut Piece, len: u64) {
+    piece.len -= len.min(piece.len);
+    piece.place = match piece.place {
+        Place::Memory(iova) => Place::Memory(crate::dma::Iova(iova.0.wrapping_add(len))),
+        Place::Device(at) => Place::Device(at.wrapping_add(len)),
+        Place::Nowhere => Place::Nowhere,
+    };
 }
 
 impl<'a> Source<'_, 'a> {
@@ -485,9 +497,12 @@ impl<'a> Memory<'a> {
         class: StoreClass,
         mtu: u32,
     ) -> Result<Put, MoveError> {
+        if self.bus.reorders() {
+            return self.put_in_runs(packet, target, class, mtu);
+        }
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk).map_err(MoveError::Source)?;
-        let route = self.route(&packet.head, target.who.qpn, class);
+        let route = Route::of(&packet.head, target.who.qpn, class);
         let mut chunk = Chunk::Bytes(&[]);
         let (mut parts, mut done) = (0, 0);
         while let Some(part) = target.advance().map_err(MoveError::Target)? {
@@ -505,27 +520,14 @@ impl<'a> Memory<'a> {
                 let len = piece.len.min(chunk.len());
                 self.step(chunk, piece, len, &route)?;
                 chunk.advance(len);
-                if len == piece.len {
-                    break;
-                }
-                let mut rest = Chunk::Piece(piece);
-                rest.advance(len);
-                if let Chunk::Piece(rest) = rest {
-                    piece = rest;
-                }
+                advance(&mut piece, len);
             }
         }
         Ok(Put { parts, len: packet.len })
     }
 
-    #[inline]
-    fn route(&self, head: &Head, qpn: u32, class: StoreClass) -> Route {
-        let route = Route::of(head, qpn, class);
-        if self.bus.reorders() { route.fenced(head, self.keys.objects) } else { route }
-    }
-
     /// As [`Memory::put`] for one piece of memory behind a key that is the target of a payload in one piece, as most
-    /// are: that takes no walk. `None` if it is not so, or not allowed; then nothing has happened.
+    /// are: that takes no walk. `None` if it is not so, not allowed, or accesses are reordered; then nothing has happened.
     #[inline(always)]
     pub fn put_piece(
         &mut self,
@@ -538,10 +540,10 @@ impl<'a> Memory<'a> {
         let request = who.request(key, va, len, access);
         let piece = direct(self.keys.objects, self.keys.space, &request).ok()??;
         let (Place::Memory(from), Place::Memory(to)) = (source.place, piece.place) else { return None };
-        if source.len != len {
+        if source.len != len || self.bus.reorders() {
             return None;
         }
-        let route = self.route(&packet.head, who.qpn, class);
+        let route = Route::of(&packet.head, who.qpn, class);
         let copied = self.bus.copy(route.load(source), from, route.store(&piece), to, len);
         Some(copied.map(|()| Put { parts: 1, len: packet.len }).map_err(MoveError::from))
     }
@@ -586,11 +588,7 @@ impl<'a> Memory<'a> {
                 }
             }
             chunk.advance(count);
-            let mut rest = Chunk::Piece(piece);
-            rest.advance(count);
-            if let Chunk::Piece(rest) = rest {
-                piece = rest;
-            }
+            advance(&mut piece, count);
             left -= count;
         }
         Ok(())
@@ -601,21 +599,27 @@ impl<'a> Memory<'a> {
         let mut bytes = Vec::with_capacity(packet.len as usize);
         let mut walk = None;
         let (mut source, entry) = self.source(packet, &mut walk)?;
-        let route = self.route(&packet.head, packet.head.dest, StoreClass::Payload);
-        while let Some(chunk) = source.next(entry)? {
-            match chunk {
-                Chunk::Bytes(part) => bytes.extend_from_slice(part),
-                Chunk::Piece(piece) => {
-                    let from = bytes.len();
-                    bytes.resize(from + piece.len as usize, 0);
-                    match piece.place {
-                        Place::Nowhere => {}
-                        Place::Device(at) => self.device.read(at, &mut bytes[from..]),
-                        Place::Memory(at) => {
-                            self.bus.load(route.load(&piece), at, &mut bytes[from..])?;
+        let reorders = self.bus.reorders();
+        let mut route = Route::of(&packet.head, packet.head.dest, StoreClass::Payload);
+        if reorders {
+            route = route.fenced(&packet.head, self.keys.objects);
+        }
+        while let Some(mut chunk) = source.next(entry)? {
+            while chunk.len() > 0 {
+                let len = if reorders { ordered::first_step(&chunk) } else { chunk.len() };
+                let from = bytes.len();
+                match chunk {
+                    Chunk::Bytes(part) => bytes.extend_from_slice(part),
+                    Chunk::Piece(piece) => {
+                        bytes.resize(from + len as usize, 0);
+                        match piece.place {
+                            Place::Nowhere => {}
+                            Place::Device(at) => self.device.read(at, &mut bytes[from..]),
+                            Place::Memory(at) => self.bus.load(route.load(&piece), at, &mut bytes[from..])?,
                         }
                     }
                 }
+                chunk.advance(len);
             }
         }
         Ok(Packet { head: packet.head, len: packet.len, payload: Payload::Held(bytes) })

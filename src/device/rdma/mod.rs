@@ -47,7 +47,8 @@ const BYTES_PER_TURN: usize = 256 << 10;
 /// Bytes that travel at once inside the function. The longer a train, the less of its time goes into looks at entries
 /// and keys; a longer one would keep others waiting. A multiple of every packet's size.
 const TRAIN_BYTES: u32 = 256 << 10;
-/// Parts of memory that the data of a train may be in, at its source and at its target.
+/// Parts of memory that the data of a train may be in, at its source and at its target; steps where accesses are
+/// reordered, so that trains do not depend on how pages lie.
 const TRAIN_PARTS: usize = 256;
 /// What finding a part of memory counts for, in bytes.
 const PART_COST: usize = 256;

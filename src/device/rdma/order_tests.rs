@@ -219,6 +219,17 @@ fn memory_is_quiet_when_the_vmm_has_it_back() {
 }
 
 #[test]
+fn an_access_that_is_lost_without_reason_makes_the_run_an_internal_failure() {
+    let mut bench = Bench::new(profile(Policy::HoldOne, 1, &[]));
+    bench.write();
+    bench.rig.function.bus_mut().map_mut().unmap_all();
+    while bench.rig.tick() {}
+    let summary = bench.rig.function.summary();
+    assert_eq!(summary.verdict().exit_code(), 3, "{:?}", summary.internal_failures);
+    assert!(summary.order.expect("an engine").lost > 0);
+}
+
+#[test]
 fn nothing_lands_after_a_reset() {
     let mut bench = Bench::new(profile(Policy::HoldOne, 1, &[]));
     bench.write();
@@ -264,5 +275,106 @@ fn no_delay_makes_a_transport_retry() {
         let rdma = bench.rig.function.summary().rdma;
         assert_eq!((rdma.retries, rdma.timeouts), (0, 0), "{policy}");
         assert_legal(&bench.rig, "long delays");
+    }
+}
+
+/// Where the log of a test goes.
+#[derive(Clone, Default)]
+struct Sink(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bulk traffic of two queue pairs over pages that lie as `place` says; everything that was decided, by name.
+fn bulk(policy: Policy, place: impl Fn(u64) -> u64, given: Option<&[u8]>) -> (Vec<u8>, Vec<String>, u64) {
+    use crate::dma::order::log::{Log, Writer};
+    use crate::dma::order::replay::{Plan, Replay};
+    const PAGES: u64 = 160;
+    const START: u64 = 0x7f00_0000_0800;
+    let mut rig = RdmaRig::with(profile(policy, 4, &["order.max_bytes=8388608"]));
+    let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
+    let at = rig.memory(2 * PAGES * 4096);
+    let mut key = |first: u64| {
+        let page = |page: u64| (at + 4096 * (first + place(page)) | 3).to_be_bytes();
+        let list: Vec<u8> = (0..PAGES).flat_map(page).collect();
+        rig.create_listed_key(&list, |mkc| {
+            mkc.set_access_mode_1_0(1);
+            mkc.set_start_addr(START);
+            mkc.set_len(PAGES * 4096 - 0x800);
+            mkc.set_translations_octword_size((PAGES / 2) as u32);
+            mkc.set_log_page_size(12);
+        })
+    };
+    let (from, to) = (key(0), key(PAGES));
+    for page in 0..PAGES {
+        rig.write(at + 4096 * place(page), &[page as u8 ^ 0x5a; 4096]);
+    }
+    let order = rig.function.bus_mut().order_mut().expect("an engine");
+    let sink = Sink::default();
+    let settings = order.settings().clone();
+    order.keep_log(Writer::new(Box::new(sink.clone()), &settings, "test", u64::MAX).expect("a log"));
+    if let Some(bytes) = given {
+        order.follow(Plan::Replay(Replay::new(&Log::read(bytes).expect("a log")).expect("a log")));
+    }
+    let len = 300_001;
+    for (at, target) in [(START, START + 0x123), (START + 7, START + 310_000)] {
+        let segments = [remote(target, to), data(len, from, at)].concat();
+        rig.send(&mut a, WqeOpcode::RDMA_WRITE, &segments);
+        rig.land();
+    }
+    rig.send(&mut a, WqeOpcode::RDMA_READ, &[remote(START + 99, from), data(len, to, START)].concat());
+    rig.land();
+    // Lists whose parts begin and end anywhere.
+    let list = [data(5001, from, START + 1), data(70_000, from, START + 9000), data(3, from, START + 77)].concat();
+    rig.post_receive(&mut b, &[data(40_003, to, START + 5), data(60_000, to, START + 200_000)].concat());
+    rig.send(&mut a, WqeOpcode::SEND, &list);
+    rig.land();
+    rig.take(&mut a.cq, 4);
+    let want: Vec<u8> = (0..40_003)
+        .map(|byte: u64| byte)
+        .map(|byte| {
+            let offset = 0x800 + if byte < 5001 { 1 + byte } else { 9000 + byte - 5001 };
+            (offset / 4096) as u8 ^ 0x5a
+        })
+        .collect();
+    let got = |va: u64| {
+        let offset = va - START + 0x800;
+        rig.read(at + 4096 * (PAGES + place(offset / 4096)) + offset % 4096, 1)[0]
+    };
+    assert!((0..40_003).step_by(97).all(|byte| got(START + 5 + byte as u64) == want[byte]), "the bytes arrived");
+    assert_legal(&rig, "bulk traffic");
+    let diverged =
+        rig.function.bus_mut().order().and_then(|order| order.replay()).map_or(0, |replay| replay.diverged());
+    drop(rig);
+    let bytes = sink.0.lock().expect("a log").clone();
+    let log = Log::read(&bytes).expect("a log");
+    let decided = log.applications().expect("a log");
+    let decided = decided.map(|done| done.expect("a log"));
+    let decided = decided.map(|done| format!("{} {} {:?}", done.part, done.age, done.why)).collect();
+    (bytes, decided, diverged)
+}
+
+#[test]
+fn bulk_traffic_is_decided_the_same_however_pages_lie() {
+    let together = |page: u64| page;
+    let scattered = |page: u64| page * 77 % 160;
+    let pairs = |page: u64| page / 2 * 2 * 7 % 160 + page % 2;
+    for policy in Policy::ALL {
+        let (log, decided, _) = bulk(policy, together, None);
+        assert!(decided.len() > 40, "{policy} {}", decided.len());
+        for (name, place) in [("scattered", &scattered as &dyn Fn(u64) -> u64), ("pairs", &pairs)] {
+            assert_eq!(bulk(policy, place, None).1, decided, "{policy}, {name}");
+            let (_, repeated, diverged) = bulk(policy, place, Some(&log));
+            assert_eq!(diverged, 0, "{policy}, {name}");
+            assert_eq!(repeated.len(), decided.len());
+        }
     }
 }

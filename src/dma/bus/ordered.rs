@@ -1,16 +1,17 @@
 //! The bus when a policy reorders: every access becomes a transaction of the ordering engine.
 //!
 //! What the VMM's maps do not allow is refused when an access is issued, as without a policy. What the device needs at
-//! once is loaded at once, after what has to come before it; all else lands when the engine says so. Memory that went
-//! away meanwhile is the VMM's own doing, since it gets its memory back drained: such an access is counted and lost.
+//! once is loaded at once, after what has to come before it; all else lands when the engine says so. An access that fails
+//! then is counted and lost ([`Lost`]): nobody waits for an answer any more. A guest cannot bring that about, since maps
+//! are drained before they go: only a VMM that truncates memory can, or a mistake of ours.
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::{AtomicOp, Bus, BusError, CopyError};
+use super::{AtomicOp, Bus, BusError, CopyError, Lost};
 use crate::dma::irq::Interrupts;
 use crate::dma::map::{DmaError, MemoryMap};
 use crate::dma::order::knobs::Fabric;
-use crate::dma::order::{Kind, Memory, NewTxn, Order, Payload, Range, Scope};
+use crate::dma::order::{Kind, Memory, NewTxn, Order, Payload, Range, Refused, Scope};
 use crate::dma::{Horizon, Iova, Load, LoadClass, Store, StoreClass, Stream};
 use crate::log_limit::limited;
 
@@ -21,11 +22,16 @@ const TICK: u64 = 1000;
 struct Target<'a> {
     map: &'a MemoryMap,
     irq: &'a mut Interrupts,
+    lost: &'a mut Lost,
 }
 
 impl Target<'_> {
-    fn noted<T>(result: Result<T, DmaError>) -> Result<T, DmaError> {
+    fn noted<T>(&mut self, result: Result<T, DmaError>) -> Result<T, DmaError> {
         if let Err(error) = &result {
+            match error {
+                DmaError::NoBacking { .. } => self.lost.torn += 1,
+                _ => self.lost.amiss += 1,
+            }
             limited!(warn, target: "cx10::dma", "a delayed access is lost: {error}");
         }
         result
@@ -36,17 +42,19 @@ impl Memory for Target<'_> {
     fn read(&mut self, at: Iova, buf: &mut [u8]) -> Result<(), DmaError> {
         let result = self.map.read(at, buf);
         fence(Ordering::Acquire);
-        Target::noted(result)
+        self.noted(result)
     }
 
     fn write(&mut self, at: Iova, bytes: &[u8]) -> Result<(), DmaError> {
         fence(Ordering::Release);
-        Target::noted(self.map.write_release(at, bytes))
+        let result = self.map.write_release(at, bytes);
+        self.noted(result)
     }
 
     fn update_u64(&mut self, at: Iova, op: AtomicOp) -> Result<u64, DmaError> {
         let change = |word| op.apply(u64::from_le_bytes(word)).to_le_bytes();
-        Target::noted(self.map.update_u64(at, change).map(u64::from_le_bytes))
+        let result = self.map.update_u64(at, change).map(u64::from_le_bytes);
+        self.noted(result)
     }
 
     fn signal(&mut self, vector: u32) {
@@ -71,7 +79,7 @@ fn load_kind(class: LoadClass) -> Kind {
     }
 }
 
-fn range(at: Iova, len: u64) -> Result<Range, DmaError> {
+pub(super) fn range(at: Iova, len: u64) -> Result<Range, DmaError> {
     Ok(Range { at, len: u32::try_from(len).map_err(|_| DmaError::Overflow)? })
 }
 
@@ -127,7 +135,7 @@ impl Bus {
 
     /// The engine and what it applies to.
     fn engine(&mut self) -> Option<(&mut Order, Target<'_>)> {
-        let target = Target { map: &self.map, irq: &mut self.irq };
+        let target = Target { map: &self.map, irq: &mut self.irq, lost: &mut self.lost };
         self.order.as_deref_mut().map(|order| (order, target))
     }
 
@@ -151,6 +159,19 @@ impl Bus {
     #[inline]
     pub fn acknowledged(&self, stream: Stream) -> Option<Horizon> {
         self.order.as_ref().and_then(|order| order.ack(stream))
+    }
+
+    /// What was lost.
+    pub fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    /// What the engine does not take, which it always should, is performed at once and counted as amiss.
+    #[cold]
+    fn refused(&mut self, refused: Refused, store: &Store) {
+        limited!(error, target: "cx10::dma", "store of {:?} by {:?}: {refused}", store.class, store.stream);
+        self.lost.amiss += 1;
+        self.drain(Scope::All);
     }
 
     /// Performs all that is pending in `scope`.
@@ -196,8 +217,7 @@ impl Bus {
         let txn = writing(store, ranges, Payload::Bytes(data));
         let Some((order, mut target)) = self.engine() else { return Ok(()) };
         if let Err(refused) = order.issue(&txn, &mut target) {
-            limited!(error, target: "cx10::dma", "store of {:?} by {:?}: {refused}", store.class, store.stream);
-            order.drain(Scope::All, &mut target);
+            self.refused(refused, store);
             self.map.write_release(at, data)?;
         }
         Ok(())
@@ -212,26 +232,47 @@ impl Bus {
         Ok(order.read_now(&txn, &mut target, buf)?)
     }
 
+    /// As [`Bus::copy`] between as many bytes in several ranges, as one transaction. Where accesses are reordered only.
+    #[cold]
+    pub fn copy_ranges(&mut self, load: Load, from: &[Range], store: Store, to: &[Range]) -> Result<(), CopyError> {
+        let at = |ranges: &[Range]| ranges.first().map_or(Iova(0), |range| range.at);
+        let moved = if self.enabled {
+            self.copy_ordered(&load, from, &store, to)
+        } else {
+            Err(CopyError::Source(BusError::MasterDisabled))
+        };
+        self.copied(moved, (&load, at(from)), (&store, at(to)))
+    }
+
     #[cold]
     pub(super) fn copy_ordered(
         &mut self,
         load: &Load,
-        from: Iova,
+        from: &[Range],
         store: &Store,
-        to: Iova,
-        len: u64,
+        to: &[Range],
     ) -> Result<(), CopyError> {
-        let source = |error: DmaError| CopyError::Source(error.into());
-        let target = |error: DmaError| CopyError::Target(error.into());
-        self.map.check_read(from, len).map_err(source)?;
-        self.map.check_write(to, len).map_err(target)?;
-        let ranges = ([range(from, len).map_err(source)?], [range(to, len).map_err(target)?]);
-        let (read, write) = (reading(load, &ranges.0), writing(store, &ranges.1, Payload::Sample));
+        for range in from {
+            self.map.check_read(range.at, range.len.into()).map_err(|error| CopyError::Source(error.into()))?;
+        }
+        for range in to {
+            self.map.check_write(range.at, range.len.into()).map_err(|error| CopyError::Target(error.into()))?;
+        }
+        let (read, write) = (reading(load, from), writing(store, to, Payload::Sample));
         let Some((order, mut memory)) = self.engine() else { return Ok(()) };
         if let Err(refused) = order.copy(&read, &write, &mut memory) {
-            limited!(error, target: "cx10::dma", "copy by {:?}: {refused}", store.stream);
-            order.drain(Scope::All, &mut memory);
-            self.map.copy(from, to, len)?;
+            self.refused(refused, store);
+            let mut bytes = Vec::new();
+            for range in from {
+                let start = bytes.len();
+                bytes.resize(start + range.len as usize, 0);
+                self.map.read(range.at, &mut bytes[start..]).map_err(|error| CopyError::Source(error.into()))?;
+            }
+            for range in to {
+                let rest = bytes.split_off(bytes.len().min(range.len as usize));
+                let part = std::mem::replace(&mut bytes, rest);
+                self.map.write_release(range.at, &part).map_err(|error| CopyError::Target(error.into()))?;
+            }
         }
         Ok(())
     }
@@ -256,7 +297,8 @@ impl Bus {
         let Some((order, mut target)) = self.engine() else { return };
         if let Err(refused) = order.issue(&txn, &mut target) {
             limited!(error, target: "cx10::dma", "interrupt of {stream:?}: {refused}");
-            order.drain(Scope::All, &mut target);
+            self.lost.amiss += 1;
+            self.drain(Scope::All);
             self.irq.raise(vector);
         }
     }

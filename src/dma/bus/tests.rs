@@ -268,3 +268,57 @@ fn an_aligned_word_at_the_end_is_stored_at_once() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
+
+/// A bus that holds every store for 200 us.
+fn holding() -> (OwnedFd, Bus) {
+    use crate::dma::order::{Order, Policy, Profile, Settings};
+    let (fd, mut bus) = paged(4, false);
+    bus.reorder(Some(Order::new(Settings::with(Policy::ReadEarly, Profile::Cx10Unordered, 1))));
+    (fd, bus)
+}
+
+#[test]
+fn a_delayed_copy_of_memory_that_the_vmm_truncates_is_lost_and_told() {
+    let (fd, mut bus) = holding();
+    bus.copy(load(), Iova(0), store(), Iova(PAGE), PAGE).unwrap();
+    assert!(!bus.advance(0), "the load is made, the store is not");
+    File::from(fd).set_len(0).unwrap();
+    bus.advance(200_000);
+    assert_eq!((bus.lost(), bus.order().unwrap().pool().len()), (Lost { torn: 1, amiss: 0 }, 0));
+}
+
+#[test]
+fn a_delayed_store_to_what_was_unmapped_without_a_drain_is_a_mistake_of_ours() {
+    let (_fd, mut bus) = holding();
+    bus.store(store(), Iova(PAGE), &[1; 8]).unwrap();
+    bus.map_mut().unmap(Iova(PAGE), PAGE).unwrap();
+    bus.advance(200_000);
+    assert_eq!(bus.lost(), Lost { torn: 0, amiss: 1 });
+    bus.store(store(), Iova(0), &[1; 8]).unwrap();
+    bus.drain(crate::dma::order::Scope::Range(Iova(0), PAGE));
+    bus.map_mut().unmap(Iova(0), PAGE).unwrap();
+    bus.advance(400_000);
+    assert_eq!(bus.lost().amiss, 1, "what is drained first is not lost");
+}
+
+#[test]
+fn what_is_copied_between_lists_of_ranges_is_one_transaction() {
+    use crate::dma::order::Range;
+    let (_fd, mut bus) = holding();
+    let bytes = pattern(PAGE, 5);
+    bus.store(store(), Iova(0), &bytes).unwrap();
+    bus.drain(crate::dma::order::Scope::All);
+    let range = |at: u64, len: u32| Range { at: Iova(at), len };
+    let (from, to) = ([range(0x10, 100), range(0x200, 50)], [range(PAGE + 5, 30), range(2 * PAGE, 120)]);
+    bus.copy_ranges(load(), &from, store(), &to).unwrap();
+    assert_eq!(bus.order().unwrap().pool().len(), 2, "a read and a write");
+    bus.drain(crate::dma::order::Scope::All);
+    let got = contents(&mut bus, 4 * PAGE);
+    let expected = [&bytes[0x10..0x10 + 100], &bytes[0x200..0x200 + 50]].concat();
+    let place = PAGE as usize;
+    assert_eq!([&got[place + 5..place + 35], &got[2 * place..2 * place + 120]].concat(), expected);
+    let beyond = [range(4 * PAGE - 8, 150)];
+    let gone = CopyError::Target(BusError::Map(DmaError::Unmapped { at: Iova(4 * PAGE) }));
+    assert_eq!(bus.copy_ranges(load(), &from, store(), &beyond), Err(gone));
+    assert_eq!(bus.order().unwrap().pool().len(), 0);
+}

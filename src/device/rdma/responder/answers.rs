@@ -325,7 +325,11 @@ impl Portion<'_> {
                 if !self.hca.atomics_big_endian {
                     return self.bus.atomic(store, at, op).map_err(|error| Refusal::Access(error.into()));
                 }
-                let exchanged = exchange(op, |exchange| self.bus.atomic(store, at, exchange));
+                // A processor that writes the word makes the device try again, on the time of all queue pairs.
+                let exchanged = exchange(op, |exchange| {
+                    self.spent += PACKET_COST / 2;
+                    self.bus.atomic(store, at, exchange)
+                });
                 exchanged.map_err(|error| Refusal::Access(error.into()))?.ok_or(Refusal::Operation(MemoryError::Gone))
             }
             Place::Device(at) => {
