@@ -140,7 +140,7 @@ impl Function {
         };
         let name = opcode.to_string();
         let waits = matches!(&result, Err(error) if error.syndrome == error::common::NO_ICM_PAGES);
-        let tried_again = waits && self.may_wait(request.slot);
+        let tried_again = waits && !last && self.may_wait();
         if !tried_again && !access_reg::is_of_tracer(&request.input) {
             let (_, op_mod, uid) = cmdif::header(&request.input);
             self.hca.tracer.tick(now);
@@ -151,7 +151,7 @@ impl Function {
                 log::debug!(target: "cx10::cmd", "{name}: OK");
                 self.summary.command(&name, 0, "", 0, "");
             }
-            Err(error) if error.syndrome == error::common::NO_ICM_PAGES && !last && self.may_wait() => {
+            Err(_) if tried_again => {
                 log::debug!(target: "cx10::cmd", "{name}: waits for pages");
                 self.summary.pages.waits += 1;
                 return None;
