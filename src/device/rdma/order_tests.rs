@@ -303,7 +303,7 @@ fn bulk(policy: Policy, place: impl Fn(u64) -> u64, given: Option<&[u8]>) -> (Ve
     let (mut a, mut b) = rig.pair(QpType::RC, Link::default());
     let at = rig.memory(2 * PAGES * 4096);
     let mut key = |first: u64| {
-        let page = |page: u64| (at + 4096 * (first + place(page)) | 3).to_be_bytes();
+        let page = |page: u64| ((at + 4096 * (first + place(page))) | 3).to_be_bytes();
         let list: Vec<u8> = (0..PAGES).flat_map(page).collect();
         rig.create_listed_key(&list, |mkc| {
             mkc.set_access_mode_1_0(1);
