@@ -491,3 +491,17 @@ fn a_recorded_order_is_repeated_on_the_same_device_only() {
     let text = std::fs::read_to_string(&report).unwrap();
     assert!(text.contains("repeated order of random, seed 5, contract cx10-unordered"), "{text}");
 }
+
+#[test]
+fn a_stored_walk_that_cannot_be_used_says_why() {
+    let dir = Dir::new("conform");
+    let file = dir.path("r.json");
+    std::fs::write(&file, "{\"schema\":99}").unwrap();
+    assert!(refused(&["conform", "--from", &file]).contains("its form is 99, this program's is 1"));
+    std::fs::write(&file, "nonsense").unwrap();
+    assert!(refused(&["conform", "--expect", &file]).contains("not a result of cx10 conform"));
+    assert!(refused(&["conform", "--expect", &dir.path("none")]).contains("No such file"));
+    assert!(refused(&["conform", "--only", "flag"]).contains("did you mean `flags`?"));
+    assert!(refused(&["conform", "--set", "mkey.strict=of"]).contains("mkey.strict"));
+    assert!(ok(&["conform", "--list"]).starts_with("flags "));
+}

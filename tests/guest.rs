@@ -219,12 +219,20 @@ fn run_guest(kept: &Path, directory: &Path, options: &[&str], command: &[&str]) 
     }
 }
 
+/// Whether this kernel is to be tested.
+fn is_wanted(kernel: &str) -> bool {
+    let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
+    let is_wanted = wanted.split_whitespace().any(|name| name == kernel);
+    if !is_wanted {
+        println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
+    }
+    is_wanted
+}
+
 /// Boots, runs, judges; the report if there was a boot.
 fn boot(run: &Boot<'_>) -> Option<Value> {
     let Boot { name, kernel, .. } = *run;
-    let wanted = std::env::var("CX10_GUEST_KERNELS").unwrap_or_else(|_| "7.3 6.12".into());
-    if !wanted.split_whitespace().any(|name| name == kernel) {
-        println!("{kernel}: left out by CX10_GUEST_KERNELS={wanted}");
+    if !is_wanted(kernel) {
         return None;
     }
     let checks = std::env::var("CX10_GUEST_CHECKS").ok().filter(|_| run.unbinds).unwrap_or_default();
@@ -835,4 +843,74 @@ fn a_star_stands_for_any_text() {
 fn every_allowed_message_has_a_reason() {
     assert!(!allowed(ALWAYS_ALLOWED).is_empty());
     assert!(!allowed(KEY_CACHE).is_empty());
+}
+
+/// What `cx10 conform` says of each row of Linux 7.3. What is `ready` of another kernel is no reason to change this.
+const CONFORMS: &[(&str, &str)] = &[
+    ("flags/reg_mr_write", "ready"),
+    ("flags/reg_mr_ioctl", "ready"),
+    ("flags/reg_mr_ioctl_fd", "finding"),
+    ("flags/rereg_mr", "ready"),
+    ("flags/dmabuf_mr", "finding"),
+    ("flags/dm_mr", "finding"),
+    ("flags/odp_mr", "ready"),
+    ("flags/odp_implicit_mr", "ready"),
+    ("flags/devx_umem", "finding"),
+    ("flags/devx_umem_dmabuf", "finding"),
+    ("flags/devx_mkey", "ready"),
+    ("flags/mw_type_1", "finding"),
+    ("flags/mw_type_2", "finding"),
+    ("internal/boot", "ready"),
+    ("internal/netdev", "ready"),
+    ("internal/kernel_pd", "ready"),
+    ("internal/mw_type_1", "finding"),
+    ("internal/mw_type_2", "finding"),
+    ("internal/dm_mr", "finding"),
+    ("internal/odp_null", "finding"),
+    ("internal/rsc_dump", "finding"),
+    ("internal/fw_tracer", "finding"),
+    ("internal/data_direct", "finding"),
+    ("internal/sw_steering", "absent"),
+    ("internal/vdpa", "absent"),
+    ("internal/live_migration", "absent"),
+    ("unordered/ordered", "ready"),
+    ("unordered/unordered", "ready"),
+    ("unordered/unordered_after", "ready"),
+];
+
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn conform_tells_what_linux_7_3_does_with_keys_and_flags() {
+    if !is_wanted("7.3") {
+        return;
+    }
+    let kept = kept("conform");
+    let (json, html) = (kept.join("result.json"), kept.join("result.html"));
+    let conform = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cx10"));
+        command.arg("conform").args(options).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().expect("cx10 starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (json, html) = (json.to_str().expect("UTF-8"), html.to_str().expect("UTF-8"));
+    let parts = ["--only", "flags", "--only", "internal", "--only", "unordered"];
+    let (status, text) = conform(&[&parts[..], &["--cells", "--json", json, "--html", html]].concat());
+    println!("{text}");
+    assert_eq!(status, Some(2), "there are findings");
+    let result: Value = serde_json::from_slice(&std::fs::read(json).expect("a result")).expect("JSON");
+    let kernel = &result["kernels"][0];
+    let answers: Vec<(&str, &str)> = kernel["rows"].as_array().into_iter().flatten().filter_map(answer).collect();
+    assert_eq!(answers, CONFORMS);
+    let cell = |row: usize, column: usize| &kernel["rows"][row]["cells"][column];
+    // The unknown bit is refused; relaxed keys reach the device, strong ones where nothing was asked for.
+    assert_eq!(cell(0, 13)["outcome"], "EINVAL");
+    assert_eq!((&cell(0, 0)["detail"], &cell(0, 1)["detail"]), (&"strong".into(), &"relaxed".into()));
+    assert!(std::fs::read_to_string(html).expect("a page").contains("id=\"k0-flags-reg-mr-write\""));
+    let (status, text) = conform(&["--quiet", "--from", json, "--expect", json]);
+    assert_eq!((status, text.trim()), (Some(0), "as expected"));
+}
+
+/// Identifier and verdict of a row.
+fn answer(row: &Value) -> Option<(&str, &str)> {
+    Some((row["id"].as_str()?, row["verdict"].as_str()?))
 }

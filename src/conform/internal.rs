@@ -1,7 +1,7 @@
 //! Keys that the driver makes for itself: each is provoked, and the strict device says what it thinks of it.
 
 use super::keys::Key;
-use super::result::{Cell, Row, Verdict};
+use super::result::{Row, Verdict};
 use super::walk::{Outcome, Trial, Walk, row};
 use crate::run::RunError;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use std::time::Duration;
 struct Site {
     id: &'static str,
     title: &'static str,
-    /// Step of the guest.
-    request: fn() -> Value,
+    /// Step of the guest; without one the key is made at boot.
+    request: Option<fn() -> Value>,
     /// Part of the likely driver path by which the step's keys are told from others; empty for all.
     path: &'static str,
     /// What a refusal takes from the user.
@@ -28,13 +28,6 @@ fn register(path: &str, access: u32) -> Value {
     json!({"do": "register", "path": path, "access": access})
 }
 
-fn program(argv: &[&str]) -> Value {
-    json!({"do": "run", "argv": argv})
-}
-
-/// The PCI function in the guest.
-const FUNCTION: &str = "pci/0000:01:00.0";
-
 /// Local and remote access, relaxed.
 const RELAXED: u32 = 7 | 1 << 20;
 
@@ -42,78 +35,116 @@ const SITES: &[Site] = &[
     Site {
         id: "netdev",
         title: "netdev (mlx5e)",
-        request: || rebind("mlx5_core.eth"),
+        request: Some(|| rebind("mlx5_core.eth")),
         path: "",
         breaks: "the network device",
     },
     Site {
         id: "kernel_pd",
         title: "protection domains of the kernel (mlx5_ib)",
-        request: || rebind("mlx5_ib.rdma"),
+        request: Some(|| rebind("mlx5_ib.rdma")),
         path: "",
         breaks: "the RDMA device and every protocol in the kernel",
     },
     Site {
         id: "mw_type_1",
         title: "memory window, type 1",
-        request: || register("mw_type_1", RELAXED),
+        request: Some(|| register("mw_type_1", RELAXED)),
         path: "",
         breaks: "ibv_alloc_mw",
     },
     Site {
         id: "mw_type_2",
         title: "memory window, type 2",
-        request: || register("mw_type_2", RELAXED),
+        request: Some(|| register("mw_type_2", RELAXED)),
         path: "",
         breaks: "ibv_alloc_mw",
     },
     Site {
         id: "dm_mr",
         title: "device memory (MEMIC)",
-        request: || register("dm_mr", 7),
+        request: Some(|| register("dm_mr", 7)),
         path: "",
         breaks: "ibv_reg_dm_mr",
     },
     Site {
         id: "odp_null",
         title: "on-demand paging, implicit region",
-        request: || register("odp_implicit_mr", RELAXED),
+        request: Some(|| register("odp_implicit_mr", RELAXED)),
         path: "",
         breaks: "implicit on-demand regions",
     },
+];
+
+/// Keys of the driver's diagnostics: made whenever it loads.
+const DIAGNOSTIC_SITES: &[Site] = &[
     Site {
         id: "rsc_dump",
         title: "resource dump",
-        request: || program(&["devlink", "-j", "health", "dump", "show", FUNCTION, "reporter", "fw"]),
+        request: None,
         path: "rsc_dump",
-        breaks: "resource dumps of the health reporters",
+        breaks: "resource dumps (devlink health, rdma resource)",
     },
     Site {
         id: "fw_tracer",
         title: "firmware tracer",
-        request: || program(&["devlink", "dev", "reload", FUNCTION]),
+        request: None,
         path: "fw_tracer",
-        breaks: "traces of the firmware (event mlx5_fw)",
+        breaks: "messages of the firmware (event mlx5_fw, devlink health reporter fw)",
     },
 ];
 
+const DATA_DIRECT_SITES: &[Site] =
+    &[Site { id: "data_direct", title: "data direct", request: None, path: "data direct", breaks: "the RDMA device" }];
+
 /// Sites whose capability cx10 does not have, and why nothing can be said of them here.
 const NOT_OFFERED: &[(&str, &str, &str)] = &[
-    ("sw_steering", "steering by software", "the device does not offer it (sw_owner)"),
-    ("data_direct", "data direct", "the device does not offer it (data_direct)"),
-    ("vdpa", "vDPA (mlx5_vdpa)", "the device does not offer virtio emulation"),
+    ("sw_steering", "steering by software", "the device does not offer it (sw_owner): it needs an e-switch manager"),
+    (
+        "vdpa",
+        "vDPA (mlx5_vdpa)",
+        "the driver makes it on a virtual function or a subfunction only, which the device has not",
+    ),
     ("live_migration", "live migration (mlx5_vfio_pci)", "the device has no virtual functions"),
+];
+
+/// What the device has to offer beyond its profile so that a driver makes a key.
+const DIAGNOSTICS: &[&str] = &[
+    "--set",
+    "firmware.tracer=true",
+    "--set",
+    "caps.general.debug=1",
+    "--set",
+    "caps.debug.resource_dump=1",
+    "--set",
+    "caps.debug.core_dump_general=1",
+];
+const DATA_DIRECT: &[&str] = &[
+    "--set",
+    "caps.general.hca_cap_2=1",
+    "--set",
+    "caps.general_2.query_vuid=1",
+    "--set",
+    "caps.general.data_direct=1",
 ];
 
 /// Walks the section on the device as it is, which is strict unless the user has said otherwise.
 pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
     walk.device(&[])?;
-    let mut rows = vec![boot(walk)?];
-    for site in SITES {
-        walk.progress.step(&format!("{}: {}", walk.options.kernel, site.title));
-        let mut trial = walk.step(&(site.request)(), Duration::from_secs(60))?;
-        trial.keys.retain(|key| site.path.is_empty() || key.path.contains(site.path));
-        rows.push(answer(site, &trial));
+    let mut rows = vec![probe(&boot(walk)?)];
+    for (device, sites) in [(&[][..], SITES), (DIAGNOSTICS, DIAGNOSTIC_SITES), (DATA_DIRECT, DATA_DIRECT_SITES)] {
+        if !device.is_empty() {
+            walk.device(device)?;
+        }
+        for site in sites {
+            walk.progress.step(&format!("{}: {}", walk.options.kernel, site.title));
+            let mut trial = match site.request {
+                Some(request) => walk.step(&request(), Duration::from_secs(60))?,
+                None => boot(walk)?,
+            };
+            trial.keys.retain(|key| site.path.is_empty() || key.path.contains(site.path));
+            rows.push(answer(site, &trial));
+        }
     }
     for (id, title, why) in NOT_OFFERED {
         rows.push(row(&format!("internal/{id}"), title, Verdict::Absent, *why, Vec::new()));
@@ -122,24 +153,23 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
 }
 
 /// The keys from the first command to the moment that the driver is up.
-fn boot(walk: &mut Walk<'_>) -> Result<Row, RunError> {
-    let (id, title) = ("internal/boot", "everything until the driver is up");
-    Ok(match walk.boot_keys()? {
-        Err(how) => row(id, title, Verdict::Crash, how, Vec::new()),
-        Ok(keys) => {
-            let (verdict, says) = judge(&keys, "nothing: the driver came up");
-            let outcome = if verdict == Verdict::Ready { "ok" } else { "refused" };
-            let cell = Cell {
-                column: "probe".to_owned(),
-                outcome: outcome.to_owned(),
-                good: Some(verdict == Verdict::Ready),
-                detail: String::new(),
-                keys,
-                log: Vec::new(),
-            };
-            row(id, title, verdict, says, vec![cell])
-        }
-    })
+fn boot(walk: &mut Walk<'_>) -> Result<Trial, RunError> {
+    let (outcome, keys) = match walk.boot_keys()? {
+        Ok(keys) => (Outcome::Done(serde_json::Map::new()), keys),
+        Err(how) => (Outcome::Crash(how), Vec::new()),
+    };
+    Ok(Trial { outcome, log: Vec::new(), keys })
+}
+
+fn probe(trial: &Trial) -> Row {
+    let site = Site {
+        id: "boot",
+        title: "everything until the driver is up",
+        request: None,
+        path: "",
+        breaks: "nothing that keeps the driver from coming up",
+    };
+    answer(&site, trial)
 }
 
 fn answer(site: &Site, trial: &Trial) -> Row {
@@ -153,6 +183,9 @@ fn answer(site: &Site, trial: &Trial) -> Row {
             None => judge(&trial.keys, site.breaks),
         },
     };
+    if site.request.is_none() {
+        cell.column = "at boot".to_owned();
+    }
     cell.good = match verdict {
         Verdict::Ready => Some(true),
         Verdict::Absent => None,

@@ -206,7 +206,9 @@ def srp(device):
             return block_survives(wait("disk", lambda: scsi_disk(MODEL)))
         finally:
             for name in os.listdir("/sys/class/srp_remote_ports"):
-                write(f"/sys/class/srp_remote_ports/{name}/delete", "1")
+                # It may be going already.
+                with contextlib.suppress(OSError):
+                    write(f"/sys/class/srp_remote_ports/{name}/delete", "1")
             wait("end of the disk", lambda: scsi_disk(MODEL) is None)
 
 
@@ -231,22 +233,14 @@ def iser(device):
         os.makedirs("/etc/iscsi", exist_ok=True)
         write("/etc/iscsi/initiatorname.iscsi", "InitiatorName=iqn.2024-01.org.cx10:initiator\n")
         os.makedirs("/run/lock/iscsi", exist_ok=True)
-        try:
-            daemon = subprocess.Popen(["iscsid", "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        except FileNotFoundError as error:
-            raise Unavailable("no iscsid in the guest") from error
-        try:
+        with contextlib.ExitStack() as undo:
+            daemon(undo, "iscsid", "-f")
             node = ["iscsiadm", "-m", "node", "-T", IQN, "-p", f"{here}:{ISCSI_PORT}"]
             run(*node, "-o", "new")
             run(*node, "-o", "update", "-n", "iface.transport_name", "-v", "iser")
             run(*node, "--login")
-            try:
-                return block_survives(wait("disk", lambda: scsi_disk(MODEL)))
-            finally:
-                run(*node, "--logout")
-        finally:
-            daemon.kill()
-            daemon.wait()
+            undo.callback(run, *node, "--logout")
+            return block_survives(wait("disk", lambda: scsi_disk(MODEL)))
 
 
 # Files and messages
@@ -258,28 +252,35 @@ FILES = 16
 def nfs(device):
     modules("rpcrdma", "nfsd", "nfs", "nfsv4")
     here = address(device)
-    for path in ("/export", "/mnt", "/var/lib/nfs/v4recovery", "/var/lib/nfs/rpc_pipefs"):
+    for path in ("/export", "/mnt", "/run/rpc_pipefs", "/var/lib/nfs/nfsdcld"):
         os.makedirs(path, exist_ok=True)
     for path in ("/var/lib/nfs/etab", "/var/lib/nfs/rmtab", "/etc/exports"):
         write(path, "")
     with contextlib.ExitStack() as undo:
-        run("mount", "-t", "tmpfs", "none", "/export")
-        undo.callback(run, "umount", "/export")
-        if not os.path.ismount("/proc/fs/nfsd"):
-            run("mount", "-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+        for kind, path in (("tmpfs", "/export"), ("nfsd", "/proc/fs/nfsd"), ("rpc_pipefs", "/run/rpc_pipefs")):
+            if not os.path.ismount(path):
+                run("mount", "-t", kind, "none", path)
+        # One knows that no client has locks from before, or the server would wait for them; the other answers questions
+        # about exports. Without version 3 it needs no port mapper.
+        daemon(undo, "nfsdcld", "-F", "-p", "/run/rpc_pipefs")
+        daemon(undo, "rpc.mountd", "-F", "--no-nfs-version", "3")
         run("exportfs", "-o", "rw,no_root_squash,insecure,fsid=0", "*:/export")
         undo.callback(run, "exportfs", "-au")
-        try:
-            daemon = subprocess.Popen(["nfsv4.exportd", "-f"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        except FileNotFoundError as error:
-            raise Unavailable("no nfsv4.exportd in the guest") from error
-        undo.callback(daemon.wait)
-        undo.callback(daemon.kill)
         run("rpc.nfsd", "--no-nfs-version", "3", f"--rdma={NFS_PORT}", "2")
         undo.callback(run, "rpc.nfsd", "0")
         run("mount", "-t", "nfs4", "-o", f"rdma,port={NFS_PORT},soft,timeo=100", f"{here}:/", "/mnt")
         undo.callback(run, "umount", "/mnt")
         return files_survive("/mnt")
+
+
+def daemon(undo, *argv):
+    """A program that runs until the protocol is taken down."""
+    try:
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except FileNotFoundError as error:
+        raise Unavailable(f"no {argv[0]} in the guest") from error
+    undo.callback(process.wait)
+    undo.callback(process.kill)
 
 
 def files_survive(directory):
