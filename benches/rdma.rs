@@ -167,7 +167,8 @@ fn main() -> ExitCode {
     pin(0);
     let (polled, trapped) = (Device::start_on(&["doorbells=poll"], 1), Device::start_on(&[], 1));
     let (mut fast, mut slow) = (Bench::new(&polled), Bench::new(&trapped));
-    let reordering = Device::start_on(&["order.policy=random"], 1);
+    // With the same doorbells as the device in order that it is compared with.
+    let reordering = Device::start_on(&["doorbells=poll", "order.policy=random"], 1);
     let mut random = Bench::new(&reordering);
     assert!(fast.rdma.mapped() && !slow.rdma.mapped());
     fast.stream(4096, 10_000);
