@@ -19,6 +19,7 @@
 
 mod mapping;
 pub mod process;
+mod words;
 
 use std::ffi::CString;
 use std::fs::File;
