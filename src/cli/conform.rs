@@ -6,6 +6,7 @@ use crate::conform::{self, Options, SECTIONS, expect, html, result::Matrix, resu
 use crate::run::{self, RunError, RunOptions};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Args)]
 pub struct ConformArgs {
     /// Kernel to walk: 7.3 or 6.12 (Debian packages), a bzImage, or a kernel build tree; may be repeated, which makes a matrix
-    #[arg(short, long = "kernel", value_name = "KERNEL", default_values = ["7.3"], value_hint = ValueHint::AnyPath)]
+    #[arg(short, long = "kernel", value_name = "KERNEL", default_values = ["7.3"], conflicts_with = "from", value_hint = ValueHint::AnyPath)]
     pub kernels: Vec<String>,
     /// Only these parts, by name (see below); may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = parse_section)]
@@ -83,24 +84,40 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     // Mistakes are told before an hour of walking.
     let expected = args.expect.as_deref().map(stored).transpose()?;
     let options = options(args, log)?;
-    let matrix = match &args.from {
-        Some(path) => stored(path)?,
-        None => conform::conform(&options)?,
+    let sections: Vec<&str> = options.chosen().map(|section| section.name).collect();
+    if let (Some(expected), None) = (&expected, &args.from) {
+        let names: Vec<&str> = options.kernels.iter().map(String::as_str).collect();
+        expect::stored(expected, &names).map_err(|error| failed(&args.expect, error))?;
+    }
+    let json = args.json.as_deref().map(Record::open).transpose()?;
+    let page = args.html.as_deref().map(Record::open).transpose()?;
+    let (matrix, walked) = match &args.from {
+        Some(path) => {
+            let mut matrix = stored(path)?;
+            matrix.retain(&sections);
+            (matrix, Ok(()))
+        }
+        None => {
+            let mut matrix = options.matrix();
+            let walked = conform::conform(&options, &mut matrix);
+            (matrix, walked)
+        }
     };
-    if let Some(path) = &args.json {
-        let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::from).map_err(RunError::System)?;
-        write(path, &(json + "\n"))?;
-    }
-    if let Some(path) = &args.html {
-        write(path, &html::page(&matrix))?;
-    }
-    if log.quiet == 0 {
+    // What was walked before an error is shown and not recorded: a record is whole.
+    if log.quiet == 0 && (walked.is_ok() || !matrix.kernels.is_empty()) {
         say(&text::text(&matrix, args.cells))?;
+    }
+    walked?;
+    if let Some(record) = json {
+        let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::from).map_err(RunError::System)?;
+        record.write(&(json + "\n"))?;
+    }
+    if let Some(record) = page {
+        record.write(&html::page(&matrix))?;
     }
     let Some(expected) = expected else {
         return Ok(if matrix.worst() >= Verdict::Finding { EXIT_FINDING } else { super::EXIT_CLEAN });
     };
-    let sections: Vec<&str> = options.chosen().map(|section| section.name).collect();
     let difference = expect::compare(&expected, &matrix, &sections).map_err(|error| failed(&args.expect, error))?;
     say(&format!("\n{}", difference.text()))?;
     Ok(if difference.regressions.is_empty() { super::EXIT_CLEAN } else { EXIT_FINDING })
@@ -139,8 +156,31 @@ fn stored(path: &Path) -> Result<Matrix, Error> {
     expect::read(path).map_err(|error| failed(&Some(path.to_owned()), error))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    std::fs::write(path, text).map_err(|source| Error::Run(RunError::File { path: path.to_owned(), source }))
+/// A file that is opened before the walk and written after it; what was in it is kept until then.
+struct Record {
+    path: PathBuf,
+    file: File,
+}
+
+impl Record {
+    fn open(path: &Path) -> Result<Record, Error> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        match file {
+            Ok(file) => Ok(Record { path: path.to_owned(), file }),
+            Err(source) => Err(Error::Run(RunError::File { path: path.to_owned(), source })),
+        }
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Error> {
+        let mut write = || {
+            // A pipe has no length.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(text.as_bytes())
+        };
+        write().map_err(|source| Error::Run(RunError::File { path: self.path.clone(), source }))
+    }
 }
 
 /// A closed pipe is no error.
@@ -162,6 +202,18 @@ mod tests {
         assert_eq!(parse_section("flags"), Ok("flags".to_owned()));
         assert_eq!(parse_section("flag"), Err("did you mean `flags`?".to_owned()));
         assert!(parse_section("zzz").unwrap_err().starts_with("there are flags"));
+    }
+
+    #[test]
+    fn a_record_keeps_its_file_until_it_is_written() {
+        let path = std::env::temp_dir().join(format!("cx10-conform-record-{}", std::process::id()));
+        std::fs::write(&path, "what was there before").unwrap();
+        drop(Record::open(&path).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "what was there before");
+        Record::open(&path).unwrap().write("new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        std::fs::remove_file(&path).unwrap();
+        assert!(Record::open(Path::new("/nowhere/result.json")).is_err());
     }
 
     #[test]

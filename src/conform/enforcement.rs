@@ -2,7 +2,7 @@
 //! for every way in which a device may enforce.
 
 use super::result::{Cell, Row, Verdict};
-use super::walk::{Outcome, Trial, Walk, row};
+use super::walk::{Outcome, Trial, Walk, is_missing, missing, row, trouble};
 use crate::run::RunError;
 
 /// A device: name, settings, and whether it judges at all.
@@ -70,38 +70,41 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
 fn cell(trial: &Trial, device: &str, strict: bool, relaxed: bool) -> Cell {
     let mut cell = trial.cell(device);
     let refused = trial.keys.iter().find(|key| key.verdict == "refused");
-    if let Some(key) = refused {
+    if let Some(key) = refused.filter(|_| cell.detail.is_empty()) {
         cell.detail = format!("{}: {}", key.via, key.reason);
     }
-    if let Some(trouble) = trial.trouble() {
-        cell.detail = trouble.to_owned();
-    }
-    cell.good = match &trial.outcome {
-        Outcome::Crash(_) => Some(false),
-        Outcome::Unavailable(_) => None,
-        Outcome::Errno(name) if super::flags::NOT_THERE.contains(&name.as_str()) => None,
-        _ if trial.trouble().is_some() => Some(false),
+    cell.good = cell.good.or(match &trial.outcome {
+        Outcome::Unavailable(_) | Outcome::Crash(_) => None,
         // Who asks for what the device grants must get it.
         Outcome::Errno(_) => Some(strict && !relaxed),
         Outcome::Done(_) => Some(true),
-    };
+    });
     cell
 }
 
-fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
+fn answer(id: &str, title: &str, mut cells: Vec<Cell>) -> Row {
     let words: Vec<String> = cells.iter().map(|cell| format!("{}: {}", cell.column, cell.outcome)).collect();
     let says = words.join(", ");
-    let bad = cells.iter().find(|cell| cell.good == Some(false));
-    let (verdict, says) = match bad {
-        Some(cell) if cell.outcome == "crash" => (Verdict::Crash, format!("{says}; {}", cell.detail)),
-        Some(cell) => (Verdict::Finding, format!("{says}; with {}: {}", cell.column, cell.detail)),
-        None if cells.iter().all(|cell| cell.good.is_none()) => {
-            let why = cells.first().map(|cell| cell.detail.as_str()).filter(|detail| !detail.is_empty());
-            (Verdict::Absent, why.map_or(says, str::to_owned))
-        }
-        None => (Verdict::Ready, says),
+    // A call that one device has and another has not is no missing call.
+    if cells.iter().all(is_missing) {
+        cells.iter_mut().for_each(|cell| cell.good = None);
+        let why = cells.first().map(missing).unwrap_or_default();
+        return row(id, title, Verdict::Absent, why, cells);
+    }
+    let (verdict, says) = match (trouble(&cells), cells.iter().find(|cell| cell.good == Some(false))) {
+        (Some((verdict, what)), _) => (verdict, format!("{says}; {what}")),
+        (None, Some(cell)) => (Verdict::Finding, format!("{says}; {}: {}", cell.column, reason(cell))),
+        (None, None) => (Verdict::Ready, says),
     };
     row(id, title, verdict, says, cells)
+}
+
+/// Why a cell is bad.
+fn reason(cell: &Cell) -> &str {
+    match cell.detail.as_str() {
+        "" => "the device grants it, and the call fails all the same",
+        detail => detail,
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +125,24 @@ mod tests {
         assert_eq!(cell(&trial(refused(), "WARNING: CPU: 0"), "create", true, false).good, Some(false));
         assert_eq!(cell(&trial(refused(), ""), "create", true, true).good, Some(false), "a relaxed key");
         assert_eq!(cell(&trial(refused(), ""), "off", false, false).good, Some(false), "nobody judges");
+    }
+
+    #[test]
+    fn a_crash_in_any_cell_is_the_rows_answer() {
+        let bad = cell(&trial(Outcome::Errno("EINVAL".into()), ""), "create", true, true);
+        let crash = cell(&trial(Outcome::Crash("no answer for 50 s".into()), ""), "enable", true, true);
+        let row = answer("e/x", "x", vec![bad, crash]);
+        assert_eq!((row.verdict, row.says.ends_with("enable: no answer for 50 s")), (Verdict::Crash, true));
+    }
+
+    #[test]
+    fn a_call_that_only_some_devices_have_is_a_finding_and_one_that_none_has_is_absent() {
+        let tried = |name: &str, device: &str| cell(&trial(Outcome::Errno(name.into()), ""), device, false, true);
+        let row = answer("e/x", "x", vec![tried("EOPNOTSUPP", "create"), tried("EOPNOTSUPP", "off")]);
+        assert_eq!((row.verdict, row.cells[0].good), (Verdict::Absent, None));
+        let done = cell(&trial(Outcome::Done(serde_json::Map::new()), ""), "off", false, true);
+        let row = answer("e/x", "x", vec![tried("EOPNOTSUPP", "create"), done]);
+        assert_eq!(row.verdict, Verdict::Finding);
     }
 
     #[test]

@@ -22,9 +22,14 @@ pub enum ExpectError {
         /// Its version.
         found: u32,
     },
-    /// None of its kernels is among those that were walked.
-    #[error("it has no kernel of this walk (it has {0})")]
-    NoKernel(String),
+    /// A kernel of this walk is not in it.
+    #[error("it has no kernel {wanted} (it has {there})")]
+    NoKernel {
+        /// As it was named on the command line.
+        wanted: String,
+        /// What it has.
+        there: String,
+    },
 }
 
 /// Reads a stored walk.
@@ -68,26 +73,34 @@ impl Difference {
     }
 }
 
-/// Compares. Kernels are told apart by name; two walks of one kernel each are compared whatever they are called, so that a
-/// tree can be held against the release that it grew from. Only the sections that were walked count.
-pub fn compare(expected: &Matrix, found: &Matrix, sections: &[&str]) -> Result<Difference, ExpectError> {
-    let mut difference = Difference::default();
-    let mut any = false;
-    let alone = expected.kernels.len() == 1 && found.kernels.len() == 1;
-    for kernel in &found.kernels {
-        let Some(was) = expected.kernels.iter().find(|was| alone || was.name == kernel.name) else { continue };
-        any = true;
-        compare_kernel(was, kernel, sections, &mut difference);
+/// The stored walk of each of these kernels. They are told apart by name; one kernel is held against the only one that is
+/// stored whatever they are called, so that a tree can be compared with the release that it grew from.
+pub fn stored<'a>(expected: &'a Matrix, names: &[&str]) -> Result<Vec<&'a Kernel>, ExpectError> {
+    if let ([only], [_]) = (&expected.kernels[..], names) {
+        return Ok(vec![only]);
     }
-    if !any {
-        let names: Vec<&str> = expected.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-        return Err(ExpectError::NoKernel(names.join(", ")));
+    let find = |name: &&str| {
+        expected.kernels.iter().find(|kernel| kernel.name == *name).ok_or_else(|| {
+            let there: Vec<&str> = expected.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+            ExpectError::NoKernel { wanted: (*name).to_owned(), there }
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// Compares. Only the kernels and sections that were walked count.
+pub fn compare(expected: &Matrix, found: &Matrix, sections: &[&str]) -> Result<Difference, ExpectError> {
+    let names: Vec<&str> = found.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let mut difference = Difference::default();
+    for (was, is) in stored(expected, &names)?.into_iter().zip(&found.kernels) {
+        compare_kernel(was, is, sections, &mut difference);
     }
     Ok(difference)
 }
 
 fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut Difference) {
-    let walked = |row: &&Row| sections.iter().any(|section| row.id.split('/').next() == Some(section));
+    let walked = |row: &&Row| sections.contains(&row.section());
     for old in was.rows.iter().filter(walked) {
         let Some(new) = is.row(&old.id) else {
             difference.regressions.push(format!("{} {}: was {}, is not there", is.name, old.id, old.verdict.name()));
@@ -110,7 +123,7 @@ fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut
             difference.changes.push(line);
         }
     }
-    for new in is.rows.iter().filter(|new| was.row(&new.id).is_none()) {
+    for new in is.rows.iter().filter(walked).filter(|new| was.row(&new.id).is_none()) {
         let line = format!("{} {}: new, {} ({})", is.name, new.id, new.verdict.name(), new.says);
         // A new question whose answer is bad is not a regression of the kernel.
         difference.changes.push(line);
@@ -140,7 +153,8 @@ mod tests {
 
     fn cell(column: &str, good: bool) -> Cell {
         let (outcome, detail) = ("ok".to_owned(), String::new());
-        Cell { column: column.into(), outcome, good: Some(good), detail, keys: Vec::new(), log: Vec::new() }
+        let trouble = String::new();
+        Cell { column: column.into(), outcome, good: Some(good), detail, keys: Vec::new(), log: Vec::new(), trouble }
     }
 
     #[test]
@@ -181,6 +195,20 @@ mod tests {
         tree.kernels[0].name = "/src/linux".into();
         assert_eq!(compare(&old, &tree, &["a"]).unwrap().regressions.len(), 1);
         tree.kernels.push(Kernel { name: "6.12".into(), release: String::new(), rows: Vec::new() });
-        assert!(matches!(compare(&old, &tree, &["a"]), Err(ExpectError::NoKernel(names)) if names == "7.3"));
+        let missing = compare(&old, &tree, &["a"]).unwrap_err();
+        assert_eq!(missing.to_string(), "it has no kernel /src/linux (it has 7.3)");
+        tree.kernels[0].name = "7.3".into();
+        let missing = compare(&old, &tree, &["a"]).unwrap_err();
+        assert_eq!(missing.to_string(), "it has no kernel 6.12 (it has 7.3)", "not passed over in silence");
+        // What was stored and not walked is the user's choice.
+        assert_eq!(compare(&tree, &old, &["a"]).unwrap().regressions.len(), 0);
+    }
+
+    #[test]
+    fn new_rows_of_sections_that_were_not_asked_for_do_not_count() {
+        let old = matrix(&[("a/1", Verdict::Ready, "")]);
+        let new = matrix(&[("a/1", Verdict::Ready, ""), ("b/1", Verdict::Finding, "")]);
+        assert_eq!(compare(&old, &new, &["a"]).unwrap(), Difference::default());
+        assert_eq!(compare(&old, &new, &["a", "b"]).unwrap().changes.len(), 1);
     }
 }

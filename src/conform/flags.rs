@@ -7,7 +7,7 @@
 
 use super::keys::Key;
 use super::result::{Cell, Row, Verdict};
-use super::walk::{Outcome, Trial, Walk, row};
+use super::walk::{Outcome, Trial, Walk, is_missing, missing, row, trouble};
 use crate::run::RunError;
 
 /// Local write, remote write, remote read.
@@ -72,7 +72,7 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
             let trial = walk.register(path, BASE | flags)?;
             let key = made(&trial, walk);
             cells.push(cell(&trial, &column, flags, key.as_ref()));
-            if is_absent(&cells) {
+            if cells.first().is_some_and(is_missing) {
                 break;
             }
         }
@@ -93,43 +93,31 @@ fn made(trial: &Trial, walk: &Walk<'_>) -> Option<Key> {
 
 fn cell(trial: &Trial, column: &str, flags: u32, key: Option<&Key>) -> Cell {
     let mut cell = trial.cell(column);
-    if let Some(trouble) = trial.trouble() {
-        cell.detail = trouble.to_owned();
-        cell.good = Some(false);
-        return cell;
-    }
     if let Some(key) = key {
         cell.detail = key.ordering().to_owned();
     }
     let accepted = match trial.outcome {
         Outcome::Done(_) => true,
-        Outcome::Errno(ref name) if flags == 0 && NOT_THERE.contains(&name.as_str()) => return cell,
         Outcome::Errno(_) => false,
         Outcome::Unavailable(_) | Outcome::Crash(_) => return cell,
     };
+    if cell.good.is_some() || flags == 0 && is_missing(&cell) {
+        return cell;
+    }
     let lost = flags & RELAXED != 0 && key.is_some_and(|key| !key.relaxed);
     cell.good = Some(if flags == UNKNOWN { !accepted } else { accepted && !lost });
     cell
 }
 
-/// Errnos with which a kernel says that it does not have a call.
-pub(super) const NOT_THERE: [&str; 5] = ["EOPNOTSUPP", "ENOTSUP", "EPROTONOSUPPORT", "ENOTTY", "ENOSYS"];
-
-/// Whether the path is not there: told by the first try, without any flag.
-fn is_absent(cells: &[Cell]) -> bool {
-    cells.first().is_some_and(|cell| cell.outcome == "absent" || NOT_THERE.contains(&cell.outcome.as_str()))
-}
-
 fn judge(takes: Takes, cells: &[Cell]) -> (Verdict, String) {
-    if let Some(cell) = cells.iter().find(|cell| cell.outcome == "crash") {
-        return (Verdict::Crash, format!("with {}: {}", cell.column, cell.detail.lines().next().unwrap_or_default()));
+    if let Some(answer) = trouble(cells) {
+        return answer;
+    }
+    // The first try, without any flag, tells whether there is such a path.
+    if let Some(cell) = cells.first().filter(|cell| is_missing(cell)) {
+        return (Verdict::Absent, missing(cell));
     }
     let plain = cells.first().map_or("", |cell| cell.outcome.as_str());
-    if is_absent(cells) {
-        let why = cells.first().map_or("", |cell| cell.detail.as_str());
-        let missing = || format!("the kernel or its driver does not have it ({plain})");
-        return (Verdict::Absent, if why.is_empty() { missing() } else { why.to_owned() });
-    }
     if plain != "ok" {
         return (Verdict::Finding, format!("fails without any flag: {plain}"));
     }
@@ -148,9 +136,6 @@ fn judge(takes: Takes, cells: &[Cell]) -> (Verdict, String) {
     }
     if !faults.is_empty() {
         return (Verdict::Finding, faults.join("; "));
-    }
-    if let Some(trouble) = cells.iter().find(|cell| cell.good == Some(false)) {
-        return (Verdict::Finding, trouble.detail.clone());
     }
     let strong = cells.first().is_some_and(|cell| cell.detail == "strong");
     match takes {
@@ -240,6 +225,21 @@ mod tests {
         assert_eq!((verdict, says.as_str()), (Verdict::Finding, "accepts a flag that nobody knows"));
         let (verdict, _) = path(|flags| if flags == UNORDERED { ("crash", None) } else { ("ok", None) });
         assert_eq!(verdict, Verdict::Crash);
+    }
+
+    #[test]
+    fn a_kernel_that_warns_of_itself_is_told_before_anything_else() {
+        let warned = |text: &str, outcome: Outcome| {
+            let log = vec![super::super::session::LogLine { level: 4, text: text.to_owned() }];
+            cell(&Trial { outcome, log, keys: Vec::new() }, "none", 0, None)
+        };
+        let warning = "WARNING: CPU: 0 PID: 1 at drivers/infiniband/hw/mlx5/mr.c:1";
+        for outcome in [Outcome::Done(serde_json::Map::new()), Outcome::Errno("EOPNOTSUPP".into())] {
+            let (verdict, says) = judge(Takes::Flags, &[warned(warning, outcome)]);
+            assert_eq!((verdict, says), (Verdict::Finding, format!("none: the kernel complains of itself: {warning}")));
+        }
+        let oops = warned("Oops: 0002 [#1] SMP", Outcome::Errno("EFAULT".into()));
+        assert_eq!(judge(Takes::Flags, &[oops]).0, Verdict::Crash);
     }
 
     #[test]

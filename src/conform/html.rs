@@ -253,6 +253,7 @@ mod tests {
             detail: log.into(),
             keys: vec![key],
             log: vec![log.into()],
+            trouble: String::new(),
         };
         let row = Row {
             id: "flags/reg_mr_write".into(),

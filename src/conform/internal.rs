@@ -2,7 +2,8 @@
 
 use super::keys::Key;
 use super::result::{Row, Verdict};
-use super::walk::{Outcome, Trial, Walk, row};
+use super::session::Step;
+use super::walk::{Outcome, Trial, Walk, row, trouble};
 use crate::run::RunError;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -154,11 +155,10 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
 
 /// The keys from the first command to the moment that the driver is up.
 fn boot(walk: &mut Walk<'_>) -> Result<Trial, RunError> {
-    let (outcome, keys) = match walk.boot_keys()? {
-        Ok(keys) => (Outcome::Done(serde_json::Map::new()), keys),
-        Err(how) => (Outcome::Crash(how), Vec::new()),
-    };
-    Ok(Trial { outcome, log: Vec::new(), keys })
+    Ok(match walk.boot()? {
+        Ok(Step { result, log, keys }) => Trial { outcome: Outcome::Done(result), log, keys },
+        Err(how) => Trial { outcome: Outcome::Crash(how), log: Vec::new(), keys: Vec::new() },
+    })
 }
 
 fn probe(trial: &Trial) -> Row {
@@ -174,18 +174,14 @@ fn probe(trial: &Trial) -> Row {
 
 fn answer(site: &Site, trial: &Trial) -> Row {
     let mut cell = trial.cell("provoked");
-    let (verdict, says) = match &trial.outcome {
-        Outcome::Crash(how) => (Verdict::Crash, how.lines().next().unwrap_or_default().to_owned()),
-        Outcome::Unavailable(why) if trial.keys.is_empty() => (Verdict::Absent, why.clone()),
-        _ => match trial.trouble() {
-            Some(trouble) => (Verdict::Finding, format!("the kernel complains of itself: {trouble}")),
-            None if trial.keys.is_empty() => (Verdict::Absent, missing(&trial.outcome)),
-            None => judge(&trial.keys, site.breaks),
-        },
-    };
     if site.request.is_none() {
         cell.column = "at boot".to_owned();
     }
+    let (verdict, says) = match (trouble(std::slice::from_ref(&cell)), trial.keys.is_empty()) {
+        (Some(answer), _) => answer,
+        (None, true) => (Verdict::Absent, no_key(&trial.outcome)),
+        (None, false) => judge(&trial.keys, site.breaks),
+    };
     cell.good = match verdict {
         Verdict::Ready => Some(true),
         Verdict::Absent => None,
@@ -195,7 +191,7 @@ fn answer(site: &Site, trial: &Trial) -> Row {
 }
 
 /// Why no key was asked for.
-fn missing(outcome: &Outcome) -> String {
+fn no_key(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Errno(name) => format!("no key was asked for ({name})"),
         Outcome::Done(result) => match result.get("err").and_then(Value::as_str).filter(|text| !text.is_empty()) {

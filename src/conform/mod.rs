@@ -68,6 +68,12 @@ pub struct Options {
 }
 
 impl Options {
+    /// Nothing is walked yet.
+    pub fn matrix(&self) -> Matrix {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Matrix { schema: SCHEMA, version, profile: self.profile.clone(), kernels: Vec::new() }
+    }
+
     /// The sections to walk.
     pub fn chosen(&self) -> impl Iterator<Item = &'static Section> + '_ {
         SECTIONS
@@ -76,26 +82,32 @@ impl Options {
     }
 }
 
-/// Walks all kernels.
-pub fn conform(options: &Options) -> Result<Matrix, RunError> {
+/// Walks all kernels. An error ends the walk; what `matrix` has until then stands.
+pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
     let progress = Progress::new(options.run.quiet);
     // Every thread inherits the mask; each guest's run looks at the signals.
     let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
-    let mut kernels = Vec::new();
     for name in &options.kernels {
         let run = RunOptions { kernel: name.clone(), ..options.run.clone() };
         let images = images::ensure(&run, &progress)?;
         let work = WorkDir::new()?;
         let accel = accel::decide(&run, &images, &work, &progress, &signals)?;
         let mut walk = Walk::new(run, &images, accel, options.serve.clone(), &work, &progress);
-        let mut rows = Vec::new();
+        let mut kernel = Kernel { name: name.clone(), release: String::new(), rows: Vec::new() };
+        let mut walked = Ok(());
         for section in options.chosen() {
-            rows.extend((section.walk)(&mut walk)?);
+            walked = (section.walk)(&mut walk).map(|rows| kernel.rows.extend(rows));
+            if walked.is_err() {
+                break;
+            }
         }
+        kernel.release.clone_from(&walk.release);
+        if !kernel.rows.is_empty() {
+            matrix.kernels.push(kernel);
+        }
+        walked?;
         walk.end()?;
-        kernels.push(Kernel { name: name.clone(), release: walk.release.clone(), rows });
     }
     progress.finish();
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Matrix { schema: SCHEMA, version, profile: options.profile.clone(), kernels })
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::keys::Key;
 use super::result::{Cell, Row, Verdict};
-use super::walk::{Outcome, Trial, Walk, row};
+use super::walk::{Outcome, Trial, Walk, row, trouble};
 use crate::run::RunError;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -58,14 +58,11 @@ fn cell(trial: &Trial, policy: &str) -> Cell {
         };
         (cell.outcome, cell.detail) = (outcome.to_owned(), detail);
     }
-    if let Some(trouble) = trial.trouble() {
-        cell.detail = trouble.to_owned();
-    }
-    cell.good = match cell.outcome.as_str() {
+    cell.good = cell.good.or(match cell.outcome.as_str() {
         "absent" => None,
-        "ok" => Some(trial.trouble().is_none() && trial.keys.iter().all(|key| key.verdict != "refused")),
+        "ok" => Some(trial.keys.iter().all(|key| key.verdict != "refused")),
         _ => Some(false),
-    };
+    });
     cell
 }
 
@@ -76,10 +73,10 @@ fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
     let refused = keys().filter(|key| key.verdict == "refused").count();
     let words = format!("{} of {} policies", cells.iter().filter(|cell| cell.outcome == "ok").count(), cells.len());
     let (verdict, says) = match cells.iter().find(|cell| cell.good == Some(false)) {
+        Some(_) if trouble(&cells).is_some() => trouble(&cells).unwrap_or((Verdict::Finding, String::new())),
         _ if cells.first().is_some_and(|cell| cell.outcome == "absent") => {
             (Verdict::Absent, cells.first().map(|cell| cell.detail.clone()).unwrap_or_default())
         }
-        Some(cell) if cell.outcome == "crash" => (Verdict::Crash, format!("{}: {}", cell.column, cell.detail)),
         Some(cell) => (Verdict::Finding, format!("{}: {} ({})", cell.column, cell.outcome, cell.detail)),
         None if refused > 0 => (Verdict::Finding, format!("{refused} keys refused")),
         None if strong > 0 => (Verdict::Finding, format!("{strong} fast-registration keys are strong")),

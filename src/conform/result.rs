@@ -51,6 +51,9 @@ pub struct Cell {
     /// What the kernel logged meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
+    /// The line in which the kernel complained of itself, with a warning or an oops.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub trouble: String,
 }
 
 /// One question and its answer.
@@ -99,6 +102,13 @@ impl Matrix {
         rows.map(|row| row.verdict).max().unwrap_or(Verdict::Ready)
     }
 
+    /// Leaves rows of these sections only.
+    pub fn retain(&mut self, sections: &[&str]) {
+        for kernel in &mut self.kernels {
+            kernel.rows.retain(|row| sections.contains(&row.section()));
+        }
+    }
+
     /// Every row that some kernel has, in the order of the walk: identifier and title.
     pub fn rows(&self) -> Vec<(&str, &str)> {
         let mut rows: Vec<(&str, &str)> = Vec::new();
@@ -108,6 +118,13 @@ impl Matrix {
             }
         }
         rows
+    }
+}
+
+impl Row {
+    /// Name of its section.
+    pub fn section(&self) -> &str {
+        self.id.split('/').next().unwrap_or_default()
     }
 }
 

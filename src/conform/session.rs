@@ -87,8 +87,8 @@ pub struct Session {
     pub known: Known,
     /// `uname -r`.
     pub release: String,
-    /// Keys of the boot.
-    pub boot: Vec<Key>,
+    /// Keys and messages of the boot.
+    pub boot: Step,
 }
 
 impl Session {
@@ -129,13 +129,11 @@ impl Session {
             trace: TraceReader { path: trace.to_owned(), file: None, buffer: Vec::new() },
             known: Known::default(),
             release: String::new(),
-            boot: Vec::new(),
+            boot: Step::default(),
         };
-        let ready: Map<String, Value> = session.read_line(BOOT_LIMIT)?;
-        let about = ready.get("ready").cloned().unwrap_or_default();
-        session.release = about["release"].as_str().unwrap_or_default().to_owned();
-        let (keys, _) = session.trace.until(None).map_err(stop)?;
-        session.boot = session.note(keys);
+        session.boot = session.answer(BOOT_LIMIT)?;
+        let release = session.boot.result.get("release").and_then(Value::as_str);
+        session.release = release.unwrap_or_default().to_owned();
         Ok(session)
     }
 
@@ -148,7 +146,12 @@ impl Session {
         if self.stream.write_all(line.as_bytes()).is_err() {
             return Err(self.ended());
         }
-        let answer: Answer = self.read_line(limit + STEP_MARGIN)?;
+        self.answer(limit + STEP_MARGIN)
+    }
+
+    /// What the guest says of a step, or of its boot.
+    fn answer(&mut self, limit: Duration) -> Result<Step, Lost> {
+        let answer: Answer = self.read_line(limit)?;
         let stop = |error: io::Error| Lost::Stop(RunError::System(error));
         let (keys, complete) = self.trace.until(answer.fence).map_err(stop)?;
         if !complete {

@@ -4,7 +4,7 @@
 //! such a key returns older data; through another key it never does, nor when it is posted after the WRITE's completion.
 
 use super::result::{Cell, Row, Verdict};
-use super::walk::{Outcome, Trial, Walk, row};
+use super::walk::{Outcome, Trial, Walk, row, trouble};
 use crate::run::RunError;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -53,13 +53,15 @@ fn answer(id: &str, title: &str, expected: bool, trial: &Trial) -> Row {
         _ => None,
     };
     let (verdict, says) = match (older, &trial.outcome) {
+        _ if cell.good == Some(false) => {
+            trouble(std::slice::from_ref(&cell)).unwrap_or((Verdict::Finding, String::new()))
+        }
         (Some(older), _) => {
             cell.good = Some((older > 0) == expected);
             let verdict = if cell.good == Some(true) { Verdict::Ready } else { Verdict::Finding };
             (verdict, format!("{older} of {ROUNDS} READs returned older data"))
         }
-        (None, Outcome::Crash(how)) => (Verdict::Crash, how.clone()),
-        (None, Outcome::Unavailable(why)) => (Verdict::Absent, why.clone()),
+        (None, Outcome::Unavailable(why) | Outcome::Crash(why)) => (Verdict::Absent, why.clone()),
         (None, Outcome::Errno(name)) => (Verdict::Absent, format!("no such key ({name})")),
         (None, Outcome::Done(_)) => (Verdict::Absent, "the guest gave no count".to_owned()),
     };

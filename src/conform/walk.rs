@@ -39,17 +39,21 @@ pub struct Trial {
     pub keys: Vec<Key>,
 }
 
-/// Messages of a kernel that has found a fault in itself.
-const TROUBLE: [&str; 6] = ["BUG:", "Oops", "kernel BUG at", "WARNING:", "general protection", "Call Trace"];
+/// Messages of a kernel that has found a fault in itself: those that leave it broken, then all.
+const BROKEN: [&str; 4] = ["BUG:", "Oops", "kernel BUG at", "general protection"];
+const TROUBLE: [&str; 6] = ["BUG:", "Oops", "kernel BUG at", "general protection", "WARNING:", "Call Trace"];
 
 impl Trial {
-    /// Whether the kernel complained of itself: an oops or a warning with a trace.
-    pub fn trouble(&self) -> Option<&str> {
-        let mut lines = self.log.iter().map(|line| line.text.as_str());
-        lines.find(|line| TROUBLE.iter().any(|word| line.contains(word)))
+    /// The line in which the kernel complained of itself: of an oops or a warning with a trace.
+    fn trouble(&self) -> Option<&str> {
+        let line_with = |words: &[&str]| {
+            let mut lines = self.log.iter().map(|line| line.text.as_str());
+            lines.find(|line| words.iter().any(|word| line.contains(word)))
+        };
+        line_with(&BROKEN).or_else(|| line_with(&TROUBLE))
     }
 
-    /// As a cell.
+    /// As a cell; one in which the kernel complained of itself or was lost is bad whatever the call came to.
     pub fn cell(&self, column: &str) -> Cell {
         let (outcome, detail) = match &self.outcome {
             Outcome::Done(_) => ("ok".to_owned(), String::new()),
@@ -59,7 +63,39 @@ impl Trial {
         };
         // Warnings; what drivers say of themselves otherwise is only looked at for trouble.
         let log = self.log.iter().filter(|line| line.level <= 4).map(|line| line.text.clone()).collect();
-        Cell { column: column.to_owned(), outcome, good: None, detail, keys: self.keys.clone(), log }
+        let trouble = self.trouble().unwrap_or_default().to_owned();
+        let good = (!trouble.is_empty() || matches!(self.outcome, Outcome::Crash(_))).then_some(false);
+        Cell { column: column.to_owned(), outcome, good, detail, keys: self.keys.clone(), log, trouble }
+    }
+}
+
+/// The answer of a row in one of whose cells the kernel was lost, broke or complained of itself: whatever else the row
+/// found does not count beside it.
+pub fn trouble(cells: &[Cell]) -> Option<(Verdict, String)> {
+    let broken = |cell: &&Cell| BROKEN.iter().any(|word| cell.trouble.contains(word));
+    if let Some(cell) = cells.iter().find(|cell| cell.outcome == "crash") {
+        return Some((Verdict::Crash, format!("{}: {}", cell.column, cell.detail.lines().next().unwrap_or_default())));
+    }
+    if let Some(cell) = cells.iter().find(broken) {
+        return Some((Verdict::Crash, format!("{}: the kernel broke: {}", cell.column, cell.trouble)));
+    }
+    let cell = cells.iter().find(|cell| !cell.trouble.is_empty())?;
+    Some((Verdict::Finding, format!("{}: the kernel complains of itself: {}", cell.column, cell.trouble)))
+}
+
+/// Errnos with which a kernel says that it does not have a call.
+const NOT_THERE: [&str; 5] = ["EOPNOTSUPP", "ENOTSUP", "EPROTONOSUPPORT", "ENOTTY", "ENOSYS"];
+
+/// Whether a try found nothing to try: what it needs is missing, or the kernel says that it does not have the call.
+pub fn is_missing(cell: &Cell) -> bool {
+    cell.trouble.is_empty() && (cell.outcome == "absent" || NOT_THERE.contains(&cell.outcome.as_str()))
+}
+
+/// Why there was nothing to try.
+pub fn missing(cell: &Cell) -> String {
+    match cell.detail.as_str() {
+        "" => format!("the kernel or its driver does not have it ({})", cell.outcome),
+        why => why.to_owned(),
     }
 }
 
@@ -115,8 +151,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The keys of the boot; boots if need be.
-    pub fn boot_keys(&mut self) -> Result<Result<Vec<Key>, String>, RunError> {
+    /// What came of the boot; boots if need be.
+    pub fn boot(&mut self) -> Result<Result<Step, String>, RunError> {
         Ok(self.session()?.map(|session| session.boot.clone()))
     }
 
@@ -231,6 +267,8 @@ mod tests {
             Trial { outcome: Outcome::Errno("EINVAL".into()), log, keys: Vec::new() }
         };
         assert!(trial("WARNING: CPU: 0 PID: 1 at drivers/infiniband/hw/mlx5/umr.c:1").trouble().is_some());
+        assert_eq!(trial("WARNING: CPU: 0").cell("none").good, Some(false));
+        assert_eq!(trial("mlx5_core 0000:01:00.0: CREATE_MKEY(0x200) failed").cell("none").good, None);
         assert!(trial("mlx5_core 0000:01:00.0: CREATE_MKEY(0x200) failed").trouble().is_none());
     }
 }

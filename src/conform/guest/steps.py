@@ -1,5 +1,6 @@
 """What the host can ask for by name."""
 
+import contextlib
 import os
 import subprocess
 import time
@@ -22,6 +23,14 @@ def open_device():
     from pyverbs.providers.mlx5.mlx5dv import Mlx5Context, Mlx5DVContextAttr
 
     return Mlx5Context(Mlx5DVContextAttr(), device())
+
+
+def prepare():
+    """What each step would do again in its own process: imports, and waiting for the driver to be up."""
+    with contextlib.suppress(ImportError):
+        import pyverbs.addr, pyverbs.cq, pyverbs.mr, pyverbs.pd, pyverbs.qp, pyverbs.wr  # noqa: E401, F401
+        import pyverbs.device, pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.mlx5.mlx5dv_objects  # noqa: E401, F401
+    settled()
 
 
 def about():

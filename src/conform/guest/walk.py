@@ -2,7 +2,7 @@
 
 A line with a request, {"do": name, "limit": seconds, ...arguments}, is answered by a line with the step's result, the
 kernel messages that it caused, and a `fence`: the number of a protection domain that was freed after the step. All that
-the step made the device do stands before that in the device's trace.
+the step made the device do stands before that in the device's trace. The first such line is about the boot.
 
 Each step runs in a process of its own: where the kernel kills it, or does not return from it, the walk goes on.
 """
@@ -27,11 +27,10 @@ TROUBLE_ENDS = re.compile(r"end trace")
 
 
 class KernelLog:
-    """Messages of the kernel since the last look: warnings, those of the drivers, and whole traces."""
+    """Messages of the kernel since the boot or the last look: warnings, those of the drivers, and whole traces."""
 
     def __init__(self):
         self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        os.lseek(self.fd, 0, os.SEEK_END)
         self.in_trace = False
 
     def take(self):
@@ -106,15 +105,19 @@ def fence():
 
 def main():
     log = KernelLog()
-    print(json.dumps({"ready": steps.about()}), flush=True)
+
+    def answer(result):
+        after = apart(fence, FENCE_LIMIT)
+        print(json.dumps({"result": result, "fence": after.get("pd"), "log": log.take()}), flush=True)
+
+    steps.prepare()
+    answer(steps.about())
     for line in sys.stdin:
         request = json.loads(line)
         step = steps.STEPS[request["do"]]
         limit = request.get("limit", 30)
         arguments = {name: value for name, value in request.items() if name not in ("do", "limit")}
-        result = apart(lambda: step(**arguments), limit)
-        after = apart(fence, FENCE_LIMIT)
-        print(json.dumps({"result": result, "fence": after.get("pd"), "log": log.take()}), flush=True)
+        answer(apart(lambda: step(**arguments), limit))
 
 
 if __name__ == "__main__":
