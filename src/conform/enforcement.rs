@@ -102,7 +102,7 @@ fn answer(id: &str, title: &str, mut cells: Vec<Cell>) -> Row {
 /// Why a cell is bad.
 fn reason(cell: &Cell) -> &str {
     match cell.detail.as_str() {
-        "" => "the device grants it, and the call fails all the same",
+        "" => "no key is refused, and the call fails all the same",
         detail => detail,
     }
 }

@@ -14,6 +14,8 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,8 @@ pub const PROGRAMS: &[(&str, &[u8])] = &[
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
 /// What the guest itself adds to the limit of a step.
 const STEP_MARGIN: Duration = Duration::from_secs(30);
+/// A guest that is told to end does so at once, or is hung.
+const END_LIMIT: Duration = Duration::from_secs(20);
 /// The device writes its trace when it is idle, which may be a little after the guest has its answer.
 const TRACE_LIMIT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
@@ -69,10 +73,8 @@ pub struct Step {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum Lost {
-    /// The guest is there and does not answer.
-    Silent(Duration),
-    /// The guest, QEMU or the device ended.
-    Ended(String),
+    /// The guest or QEMU ended, or does not answer.
+    Gone(String),
     /// The user ended the walk, or it cannot go on.
     Stop(RunError),
 }
@@ -82,6 +84,7 @@ pub struct Session {
     stream: UnixStream,
     buffer: Vec<u8>,
     run: Option<JoinHandle<Result<RunOutcome, RunError>>>,
+    stop: Arc<AtomicBool>,
     trace: TraceReader,
     /// Every key that was seen.
     pub known: Known,
@@ -118,14 +121,17 @@ impl Session {
             share_cwd: false,
             quiet: true,
             timeout: None,
+            stop: Arc::default(),
             ..options.clone()
         };
+        let stop_run = options.stop.clone();
         let images = images.clone();
         let run = std::thread::spawn(move || run_with(&options, &images, accel, &mut device, Some(theirs)));
         let mut session = Session {
             stream: ours,
             buffer: Vec::new(),
             run: Some(run),
+            stop: stop_run,
             trace: TraceReader { path: trace.to_owned(), file: None, buffer: Vec::new() },
             known: Known::default(),
             release: String::new(),
@@ -165,10 +171,15 @@ impl Session {
         keys
     }
 
-    /// Ends the guest.
+    /// Ends the guest; one that does not end in time is killed.
     pub fn end(mut self) -> Result<RunOutcome, RunError> {
         // The guest's program ends at the end of its input; if nobody is there to read it, neither is the guest.
         let _ = self.stream.shutdown(Shutdown::Both);
+        let end = Instant::now() + END_LIMIT;
+        while Instant::now() < end && self.run.as_ref().is_some_and(|run| !run.is_finished()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.stop.store(true, Ordering::Relaxed);
         match self.run.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
             _ => Err(RunError::System(io::Error::other("the run's thread ended in a panic"))),
@@ -180,13 +191,24 @@ impl Session {
             Some(Ok(Ok(outcome))) => {
                 let status = outcome.report.exit.as_ref().and_then(|exit| exit.status);
                 let status = status.map_or("no exit status".to_owned(), |status| format!("exit status {status}"));
-                Lost::Ended(format!("the guest's program ended ({status})"))
+                Lost::Gone(format!("the guest's program ended ({status})"))
             }
             Some(Ok(Err(error @ (RunError::QemuEnded { .. } | RunError::Timeout { .. })))) => {
-                Lost::Ended(error.to_string())
+                Lost::Gone(error.to_string())
             }
             Some(Ok(Err(error))) => Lost::Stop(error),
             _ => Lost::Stop(RunError::System(io::Error::other("the run's thread ended in a panic"))),
+        }
+    }
+
+    /// Ends a guest that does not answer.
+    fn silent(&mut self, limit: Duration) -> Lost {
+        self.stop.store(true, Ordering::Relaxed);
+        let how = format!("no answer for {} s", limit.as_secs());
+        match self.run.take().map(JoinHandle::join) {
+            Some(Ok(Err(RunError::Stopped { detail }))) => Lost::Gone(how + &detail),
+            Some(Ok(Err(error @ RunError::Signal(_)))) => Lost::Stop(error),
+            _ => Lost::Gone(how),
         }
     }
 
@@ -196,7 +218,7 @@ impl Session {
             if let Some(length) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=length).collect();
                 return serde_json::from_slice(&line).map_err(|error| {
-                    Lost::Ended(format!(
+                    Lost::Gone(format!(
                         "the guest's answer cannot be read: {error}: {}",
                         String::from_utf8_lossy(&line)
                     ))
@@ -210,14 +232,25 @@ impl Session {
                 Err(_) => return Err(self.ended()),
             }
             if self.buffer.len() > MOST_ANSWER {
-                return Err(Lost::Ended(format!("the guest's answer has more than {MOST_ANSWER} bytes")));
+                return Err(Lost::Gone(format!("the guest's answer has more than {MOST_ANSWER} bytes")));
             }
             if self.run.as_ref().is_none_or(JoinHandle::is_finished) && !self.buffer.contains(&b'\n') {
                 return Err(self.ended());
             }
             if Instant::now() >= end {
-                return Err(Lost::Silent(limit));
+                return Err(self.silent(limit));
             }
+        }
+    }
+}
+
+impl Drop for Session {
+    /// A walk that ends early leaves no guest behind.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(run) = self.run.take() {
+            // Its error is not the one that ended the walk.
+            let _ = run.join();
         }
     }
 }

@@ -52,11 +52,30 @@ fn line(cell: &Cell) -> String {
     };
     let detail = if cell.detail.is_empty() { String::new() } else { format!(" ({})", cell.detail) };
     let mut out = format!("           {mark} {:<16} {}{detail}\n", cell.column, cell.outcome);
-    for key in cell.keys.iter().filter(|key| key.verdict == "refused") {
-        let _ = writeln!(out, "             {}", key.line());
+    let refused: Vec<String> = cell.keys.iter().filter(|key| key.verdict == "refused").map(|key| key.line()).collect();
+    for (line, times) in counted(&refused) {
+        let _ = writeln!(out, "             {line}{times}");
     }
-    for line in &cell.log {
-        let _ = writeln!(out, "             kernel: {line}");
+    for (line, times) in counted(&cell.log) {
+        let _ = writeln!(out, "             kernel: {line}{times}");
     }
     out
+}
+
+/// Lines that follow each other and are alike, once, with how many there were.
+fn counted(lines: &[String]) -> Vec<(&str, String)> {
+    let alike = lines.chunk_by(|a, b| a == b);
+    let times = |count| if count > 1 { format!(", {count} times") } else { String::new() };
+    alike.filter_map(|lines| Some((lines.first()?.as_str(), times(lines.len())))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_alike_are_told_once() {
+        let lines = ["a", "a", "b", "a"].map(str::to_owned);
+        assert_eq!(counted(&lines), [("a", ", 2 times".into()), ("b", String::new()), ("a", String::new())]);
+    }
 }

@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
     pub fn end(&mut self) -> Result<(), RunError> {
         match self.session.take().map(Session::end) {
             // A guest that does not end in time, or fails at its end, has answered all the same.
-            None | Some(Ok(_) | Err(RunError::QemuEnded { .. } | RunError::Timeout { .. })) => Ok(()),
+            None | Some(Ok(_) | Err(RunError::QemuEnded { .. } | RunError::Stopped { .. })) => Ok(()),
             Some(Err(error)) => Err(error),
         }
     }
@@ -187,12 +187,10 @@ impl<'a> Walk<'a> {
     fn lost(&mut self, lost: Lost) -> Result<String, RunError> {
         self.boots_lost += 1;
         let how = match lost {
-            Lost::Silent(limit) => format!("no answer for {} s", limit.as_secs()),
-            Lost::Ended(how) => how,
+            Lost::Gone(how) => how,
             Lost::Stop(error) => return Err(error),
         };
-        // What a silent guest is doing is of no interest any more.
-        self.end()?;
+        self.session = None;
         self.progress.note(&format!("{}: {}", self.options.kernel, how.lines().next().unwrap_or_default()));
         Ok(how)
     }

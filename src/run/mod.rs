@@ -28,6 +28,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What to run. The device itself is described by the [`DeviceUnderTest`].
@@ -59,6 +61,8 @@ pub struct RunOptions {
     pub accel: Accel,
     /// End the run after this time, counted from the start of QEMU, and anew with each seed.
     pub timeout: Option<Duration>,
+    /// Set from another thread, it ends the run.
+    pub stop: Arc<AtomicBool>,
     /// Write the report as JSON to this file.
     pub json: Option<PathBuf>,
     /// Keep what the guest printed on its console in this file.
@@ -87,6 +91,7 @@ impl Default for RunOptions {
             qemu_args: Vec::new(),
             accel: Accel::Auto,
             timeout: Some(Duration::from_secs(600)),
+            stop: Arc::default(),
             json: None,
             keep_console: None,
             files: Vec::new(),
@@ -139,6 +144,12 @@ pub enum RunError {
         limit: Duration,
         /// What the guest was doing.
         stage: String,
+        /// What the guest's console said last.
+        detail: String,
+    },
+    /// [`RunOptions::stop`] ended the run.
+    #[error("the run was ended{detail}")]
+    Stopped {
         /// What the guest's console said last.
         detail: String,
     },

@@ -22,6 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -295,6 +296,9 @@ impl Run<'_> {
             }
             if known.exit.is_some() || known.leave {
                 return Ok(());
+            }
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(RunError::Stopped { detail: self.console() });
             }
             if let Some(status) = qemu.ended()? {
                 // What it sent last may still be on the way.

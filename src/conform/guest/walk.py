@@ -33,7 +33,8 @@ class KernelLog:
         self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         self.in_trace = False
 
-    def take(self):
+    def take(self, of_drivers=False):
+        """Without the warnings of other parts of the kernel if `of_drivers`."""
         lines = []
         while True:
             try:
@@ -46,7 +47,8 @@ class KernelLog:
             level = int(head.split(",")[0]) & 7
             text = text.split("\n")[0]
             self.in_trace = self.in_trace or bool(TROUBLE.search(text))
-            if (self.in_trace or level <= 4 or DRIVERS.search(text)) and len(lines) < MOST_LINES:
+            warning = level <= 4 and not of_drivers
+            if (self.in_trace or warning or DRIVERS.search(text)) and len(lines) < MOST_LINES:
                 lines.append({"level": level, "text": text})
             if TROUBLE_ENDS.search(text):
                 self.in_trace = False
@@ -106,12 +108,13 @@ def fence():
 def main():
     log = KernelLog()
 
-    def answer(result):
+    def answer(result, **lines):
         after = apart(fence, FENCE_LIMIT)
-        print(json.dumps({"result": result, "fence": after.get("pd"), "log": log.take()}), flush=True)
+        print(json.dumps({"result": result, "fence": after.get("pd"), "log": log.take(**lines)}), flush=True)
 
     steps.prepare()
-    answer(steps.about())
+    # Machines warn of much at boot.
+    answer(steps.about(), of_drivers=True)
     for line in sys.stdin:
         request = json.loads(line)
         step = steps.STEPS[request["do"]]
