@@ -2,7 +2,8 @@
 
 use super::run::{Error, device_args};
 use super::{Accel, DeviceArgs, LogArgs, Size, parse_size};
-use crate::conform::{self, Options, SECTIONS, expect, html, result::Matrix, result::Verdict, text};
+use crate::conform::protocols::POLICIES;
+use crate::conform::{self, Options, SECTIONS, expect, html, markdown, result::Matrix, result::Verdict, text};
 use crate::run::{self, RunError, RunOptions};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -19,6 +20,9 @@ pub struct ConformArgs {
     /// Only these parts, by name (see below); may be repeated
     #[arg(long = "only", value_name = "PART", value_parser = parse_section)]
     pub sections: Vec<String>,
+    /// Run protocols under these ordering policies only, by name; may be repeated
+    #[arg(long = "policy", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(POLICIES))]
+    pub policies: Vec<String>,
     /// List the parts and end
     #[arg(long)]
     pub list: bool,
@@ -28,6 +32,9 @@ pub struct ConformArgs {
     /// Write the result as one HTML page
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
     pub html: Option<PathBuf>,
+    /// Write the result as Markdown
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
+    pub markdown: Option<PathBuf>,
     /// Do not walk: show this stored result
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "json", help_heading = "Records")]
     pub from: Option<PathBuf>,
@@ -90,6 +97,7 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
         expect::stored(expected, &names).map_err(|error| failed(&args.expect, error))?;
     }
     let json = args.json.as_deref().map(Record::open).transpose()?;
+    let markdown = args.markdown.as_deref().map(Record::open).transpose()?;
     let page = args.html.as_deref().map(Record::open).transpose()?;
     let (matrix, walked) = match &args.from {
         Some(path) => {
@@ -111,6 +119,9 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     if let Some(record) = json {
         let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::from).map_err(RunError::System)?;
         record.write(&(json + "\n"))?;
+    }
+    if let Some(record) = markdown {
+        record.write(&markdown::page(&matrix))?;
     }
     if let Some(record) = page {
         record.write(&html::page(&matrix))?;
@@ -144,7 +155,8 @@ fn options(args: &ConformArgs, log: &LogArgs) -> Result<Options, Error> {
         quiet: log.quiet > 0,
         ..RunOptions::default()
     };
-    Ok(Options { kernels: args.kernels.clone(), sections: args.sections.clone(), run, serve, profile: profile.name })
+    let (kernels, sections, policies) = (args.kernels.clone(), args.sections.clone(), args.policies.clone());
+    Ok(Options { kernels, sections, policies, run, serve, profile: profile.name })
 }
 
 fn failed(path: &Option<PathBuf>, error: impl std::fmt::Display) -> Error {

@@ -8,9 +8,9 @@ use crate::run::RunError;
 /// A device: name, settings, and whether it judges at all.
 const DEVICES: &[(&str, &[&str], bool)] = &[
     ("create", &["mkey.strict=create", WRITE_UMR_OFF, READ_UMR_OFF], true),
-    ("create, umr", &["mkey.strict=create", WRITE_UMR, READ_UMR], true),
+    ("create+umr", &["mkey.strict=create", WRITE_UMR, READ_UMR], true),
     ("enable", &["mkey.strict=enable", WRITE_UMR_OFF, READ_UMR_OFF], true),
-    ("enable, umr", &["mkey.strict=enable", WRITE_UMR, READ_UMR], true),
+    ("enable+umr", &["mkey.strict=enable", WRITE_UMR, READ_UMR], true),
     ("off", &["mkey.strict=off", WRITE_UMR_OFF, READ_UMR_OFF], false),
 ];
 const WRITE_UMR: &str = "caps.general.relaxed_ordering_write_umr=1";
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_devices_reason_stands_beside_the_errno() {
-        let cell = cell(&trial(Outcome::Errno("EFAULT".into()), ""), "enable, umr", true, false);
+        let cell = cell(&trial(Outcome::Errno("EFAULT".into()), ""), "enable+umr", true, false);
         assert_eq!((cell.outcome.as_str(), cell.detail.as_str()), ("EFAULT", "UMR: why"));
         let row = answer("e/x", "x", vec![cell]);
-        assert_eq!((row.verdict, row.says.as_str()), (Verdict::Ready, "enable, umr: EFAULT"));
+        assert_eq!((row.verdict, row.says.as_str()), (Verdict::Ready, "enable+umr: EFAULT"));
     }
 }

@@ -152,9 +152,7 @@ mod tests {
     }
 
     fn cell(column: &str, good: bool) -> Cell {
-        let (outcome, detail) = ("ok".to_owned(), String::new());
-        let trouble = String::new();
-        Cell { column: column.into(), outcome, good: Some(good), detail, keys: Vec::new(), log: Vec::new(), trouble }
+        Cell { column: column.into(), outcome: "ok".into(), good: Some(good), ..Cell::default() }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! [`internal`] (keys that the driver makes for itself), [`enforcement`] (what a user sees of a refusal), [`unordered`]
 //! (keys without order between READ and WRITE), [`protocols`] (kernel protocols and their data). [`session`] is the
 //! dialogue with the guest, whose programs are in `guest/`; [`walk`] goes on where a kernel crashes; [`result`] is what
-//! is stored, [`text`] and [`html`] show it, [`expect`] compares two of them.
+//! is stored, [`text`], [`markdown`] and [`html`] show it, [`expect`] compares two of them.
 
 pub mod enforcement;
 pub mod expect;
@@ -13,6 +13,7 @@ pub mod flags;
 pub mod html;
 pub mod internal;
 pub mod keys;
+pub mod markdown;
 pub mod protocols;
 pub mod result;
 pub mod session;
@@ -59,6 +60,8 @@ pub struct Options {
     pub kernels: Vec<String>,
     /// Names of sections; empty for all.
     pub sections: Vec<String>,
+    /// Policies under which protocols run; empty for all.
+    pub policies: Vec<String>,
     /// Guest and QEMU.
     pub run: RunOptions,
     /// Arguments of the device.
@@ -93,6 +96,9 @@ pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
         let work = WorkDir::new()?;
         let accel = accel::decide(&run, &images, &work, &progress, &signals)?;
         let mut walk = Walk::new(run, &images, accel, options.serve.clone(), &work, &progress);
+        if !options.policies.is_empty() {
+            walk.policies.clone_from(&options.policies);
+        }
         let mut kernel = Kernel { name: name.clone(), release: String::new(), rows: Vec::new() };
         let mut walked = Ok(());
         for section in options.chosen() {

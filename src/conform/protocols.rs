@@ -18,7 +18,7 @@ const PROTOCOLS: &[(&str, &str)] = &[
 ];
 
 /// Every legal policy. One queue in three priorities is depth enough to show that depth changes nothing.
-const POLICIES: &[&str] =
+pub const POLICIES: &[&str] =
     &["in-order", "random", "lifo", "tail-first", "hold-one", "qp-skew", "read-early", "read-late", "pct(3)"];
 
 /// Time for one protocol under one policy.
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// Walks the section.
 pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
     let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); PROTOCOLS.len()];
-    for policy in POLICIES {
+    for policy in walk.policies.clone() {
         let name = format!("order.policy={policy}");
         let held = ["order.seed=1", "order.check=true", "order.max_delay=2000", "order.hold=2000"];
         let arguments: Vec<&str> = std::iter::once(name.as_str()).chain(held).flat_map(|set| ["--set", set]).collect();
@@ -39,7 +39,7 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
             }
             walk.progress.step(&format!("{}: {title}, {policy}", walk.options.kernel));
             let trial = walk.step(&json!({"do": "protocol", "name": protocol}), LIMIT)?;
-            cells.push(cell(&trial, policy));
+            cells.push(cell(&trial, &policy));
         }
     }
     let rows = PROTOCOLS.iter().zip(cells);

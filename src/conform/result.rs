@@ -33,7 +33,7 @@ impl Verdict {
 }
 
 /// One try: a call with one set of flags, an action, a run under one policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// What was varied.
     pub column: String,
@@ -107,6 +107,13 @@ impl Matrix {
         for kernel in &mut self.kernels {
             kernel.rows.retain(|row| sections.contains(&row.section()));
         }
+    }
+
+    /// Names of the sections that some kernel has rows of, in the order of the walk.
+    pub fn sections(&self) -> Vec<&str> {
+        let mut sections: Vec<&str> = self.rows().iter().filter_map(|(id, _)| id.split('/').next()).collect();
+        sections.dedup();
+        sections
     }
 
     /// Every row that some kernel has, in the order of the walk: identifier and title.

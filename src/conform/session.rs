@@ -32,7 +32,7 @@ pub const PROGRAMS: &[(&str, &[u8])] = &[
 /// A guest under emulation boots in 20 seconds on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
 /// What the guest itself adds to the limit of a step.
-const STEP_MARGIN: Duration = Duration::from_secs(30);
+const STEP_MARGIN: Duration = Duration::from_secs(15);
 /// A guest that is told to end does so at once, or is hung.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// The device writes its trace when it is idle, which may be a little after the guest has its answer.

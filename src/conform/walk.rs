@@ -111,6 +111,8 @@ pub struct Walk<'a> {
     pub serve: Vec<OsString>,
     /// Where the traces are.
     pub work: &'a WorkDir,
+    /// Policies under which protocols run.
+    pub policies: Vec<String>,
     /// What is shown meanwhile.
     pub progress: &'a Progress,
     /// `uname -r`, once a guest has come up.
@@ -131,8 +133,21 @@ impl<'a> Walk<'a> {
         work: &'a WorkDir,
         progress: &'a Progress,
     ) -> Walk<'a> {
+        let policies = super::protocols::POLICIES.iter().map(|policy| (*policy).to_owned()).collect();
         let (release, settings) = (String::new(), Vec::new());
-        Walk { options, images, accel, serve, work, progress, release, settings, session: None, boots_lost: 0 }
+        Walk {
+            options,
+            images,
+            accel,
+            serve,
+            work,
+            policies,
+            progress,
+            release,
+            settings,
+            session: None,
+            boots_lost: 0,
+        }
     }
 
     /// From here on the device has these arguments; the next step boots a guest.
