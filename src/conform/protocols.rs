@@ -68,7 +68,9 @@ fn cell(trial: &Trial, policy: &str) -> Cell {
 
 fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
     let keys = || cells.iter().flat_map(|cell| &cell.keys);
-    let fast = |key: &&Key| key.kind == "free" || key.kind == "mtt";
+    // The key of a protection domain has no translation; all others of a protocol are for fast registration, whether they
+    // are lists of pages (`free`, `mtt`) or of pieces with gaps, which look like memory windows.
+    let fast = |key: &&Key| key.kind != "pa";
     let strong = keys().filter(fast).filter(|key| !key.relaxed).count();
     let refused = keys().filter(|key| key.verdict == "refused").count();
     let words = format!("{} of {} policies", cells.iter().filter(|cell| cell.outcome == "ok").count(), cells.len());
@@ -81,8 +83,12 @@ fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
         None if refused > 0 => (Verdict::Finding, format!("{refused} keys refused")),
         None if strong > 0 => (Verdict::Finding, format!("{strong} fast-registration keys are strong")),
         None => {
-            let count = keys().filter(fast).count();
-            (Verdict::Ready, format!("data survives {words}; {count} fast-registration keys, all relaxed"))
+            let count = |verdict: &str| keys().filter(fast).filter(|key| key.verdict == verdict).count();
+            let keys = match (count("created"), count("enabled")) {
+                (0, 0) => "no fast-registration key".to_owned(),
+                (made, used) => format!("{made} fast-registration keys, used {used} times, all relaxed"),
+            };
+            (Verdict::Ready, format!("data survives {words}; {keys}"))
         }
     };
     row(id, title, verdict, says, cells)
@@ -105,7 +111,9 @@ mod tests {
     fn data_that_survives_with_relaxed_keys_is_ready() {
         let row = answer("p/x", "x", vec![tried(json!({"bytes": 5}), vec![key(true)])]);
         assert_eq!(row.verdict, Verdict::Ready);
-        assert_eq!(row.says, "data survives 1 of 1 policies; 1 fast-registration keys, all relaxed");
+        assert_eq!(row.says, "data survives 1 of 1 policies; 1 fast-registration keys, used 0 times, all relaxed");
+        let none = answer("p/x", "x", vec![tried(json!({"bytes": 5}), vec![])]);
+        assert_eq!(none.says, "data survives 1 of 1 policies; no fast-registration key");
     }
 
     #[test]
