@@ -201,6 +201,78 @@ fn limits_end_the_search_with_the_smallest_set_so_far() {
 }
 
 #[test]
+fn what_a_command_leaves_behind_is_ended_before_the_next_run() {
+    let dir = Dir::new("left");
+    dir.record(Policy::Random);
+    // A run that finds something of the run before says so.
+    let left =
+        format!("for pid in $(cat {0}); do kill -0 $pid && echo $pid >>{1}; done", dir.path("pids"), dir.path("alive"));
+    let command = dir.script(&format!("touch {0}; {left}; sleep 600 & echo $! >>{0}; exit 0", dir.path("pids")));
+    let output = dir.shrink(&[], &command);
+    assert_eq!((output.status.code(), dir.runs()), (Some(4), 4), "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("CMD left processes behind").count(), 1, "{}", stderr(&output));
+    assert!(!dir.0.join("alive").exists());
+    let pids = fs::read_to_string(dir.path("pids")).unwrap();
+    assert!(pids.lines().count() == 4 && pids.lines().all(|pid| !Path::new("/proc").join(pid).exists()), "{pids}");
+}
+
+#[test]
+fn the_commands_output_is_not_kept_beyond_its_last_lines() {
+    let dir = Dir::new("output");
+    dir.record(Policy::Random);
+    let kept = format!("du -sk \"$CX10_SHRINK\" >>{}", dir.path("sizes"));
+    let command = dir.script(&format!("head -c 20000000 /dev/zero | tr '\\0' x; {kept}; echo; echo bad luck; exit 1"));
+    let output = dir.shrink(&[], &command);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(stderr(&output).contains("  | [19991818 bytes before this]\n  | xxx"), "{}", &stderr(&output)[..2000]);
+    assert!(stderr(&output).ends_with("xxx\n  | bad luck\n"));
+    let sizes = fs::read_to_string(dir.path("sizes")).unwrap();
+    let small = |line: &str| line.split_whitespace().next().unwrap().parse::<u32>().unwrap() < 1000;
+    assert!(sizes.lines().all(small), "{sizes}");
+}
+
+#[test]
+fn what_ends_the_search_does_not_lose_what_was_found() {
+    let dir = Dir::new("ends");
+    let all = dir.record(Policy::Random);
+    let broken = format!("[ $(wc -l <{}) = 5 ] && rm \"$CX10_SHRINK/followed\"", dir.path("runs"));
+    let command = dir.script(&format!("{broken}; if {}; then exit 9; fi", allowed(&[&all[5]])));
+    let output = dir.shrink(&[], &command);
+    assert_eq!((output.status.code(), dir.runs()), (Some(1), 5), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no device followed the recorded order"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("a smaller set may exist") && stderr(&output).contains("enough to fail (status 9)")
+    );
+    assert!(output.stdout.starts_with(b"{"));
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_told_before_the_search() {
+    let dir = Dir::new("unwritten");
+    dir.record(Policy::Random);
+    let (log, nowhere, new) = (dir.path("o.log"), dir.path("nowhere/x"), dir.path("new"));
+    let command = dir.script("exit 1");
+    let linked = dir.path("linked");
+    std::os::unix::fs::symlink(&log, &linked).unwrap();
+    for (path, reason) in [
+        (&nowhere, "No such file"),
+        (&dir.0.display().to_string(), "Is a directory"),
+        (&log, "the result would overwrite the log"),
+        (&linked, "the result would overwrite the log"),
+    ] {
+        for option in ["--keep", "--output"] {
+            let output = dir.shrink(&[option, path], &command);
+            assert_eq!(output.status.code(), Some(1));
+            let text = stderr(&output);
+            assert!(text.starts_with(&format!("cx10: {path}: {reason}")), "{text}");
+        }
+    }
+    assert!(dir.runs() == 0 && Log::open(Path::new(&log)).is_ok());
+    assert_eq!(dir.shrink(&["--keep", &new], &command).status.code(), Some(4));
+    assert!(!Path::new(&new).exists());
+}
+
+#[test]
 fn a_signal_ends_the_command_and_the_search() {
     let dir = Dir::new("signal");
     dir.record(Policy::Random);
@@ -217,6 +289,27 @@ fn a_signal_ends_the_command_and_the_search() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("ended by signal 2"));
+}
+
+#[test]
+fn a_signal_in_the_search_ends_it_with_the_smallest_set_so_far() {
+    let dir = Dir::new("interrupted");
+    let all = dir.record(Policy::Random);
+    let hang = format!("[ $(wc -l <{}) -lt 4 ] || sleep 600", dir.path("runs"));
+    let command = dir.script(&format!("{hang}; if {}; then exit 9; fi", allowed(&[&all[5]])));
+    let mut process = cx10();
+    process.args(["shrink", &dir.path("o.log"), "--", &command]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = process.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while dir.runs() < 4 {
+        assert!(Instant::now() < end, "the fourth run did not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), dir.runs()), (Some(130), 4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ended by signal 2; a smaller set may exist"), "{}", stderr(&output));
+    assert!(output.stdout.starts_with(b"{"));
 }
 
 #[test]

@@ -196,7 +196,7 @@ everything else in order, until none can be taken away without CMD passing.
 CMD starts `cx10 run` or `cx10 serve`, itself or in a script; give it the command that failed. The environment variable \
 CX10_SHRINK names a directory with the order of each run; it reaches cx10 unless something clears the environment (with sudo: \
 --preserve-env=CX10_SHRINK), and there it goes before --order, --seed, --replay and --order-log. The device must be configured \
-as it was; the contract and its knobs are those of FILE.
+as it was; the contract and its knobs are those of FILE. What CMD leaves running in its process group is ended before the next run.
 
 Status 0 of CMD is a pass. The status that it ends with when all overtakes of FILE are allowed is the failure; any other is \
 told and counted as a pass. First it is made sure that CMD fails with all overtakes and passes in order.

@@ -10,17 +10,21 @@ use crate::dma::order::log::{Log, LogError};
 use crate::dma::order::overtakes::{Overtake, smallest};
 use crate::dma::order::program::{self, NoProgram};
 use crate::litmus;
-use crate::run::progress::Progress;
 use crate::run::workdir::WorkDir;
-use crate::sys::{self, SignalFd};
+use crate::run::{self, progress::Progress};
+use crate::sys::{self, SignalFd, process};
 use clap::{Args, ValueHint};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Names the directory in the environment of the command.
@@ -48,8 +52,10 @@ const TICK: Duration = Duration::from_millis(20);
 /// Time for the command to end when asked; `cx10 run` lets its guest and device end in order.
 const ASKED_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes and lines of the command's output that an error shows.
-const TAIL: u64 = 8192;
+const TAIL: usize = 8192;
 const TAIL_LINES: usize = 12;
+/// Time for the last of the output to arrive.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// `cx10 shrink`.
 #[derive(Clone, Debug, Args)]
@@ -190,26 +196,84 @@ struct Runner<'a> {
     started: Instant,
     runs: u32,
     all: usize,
+    /// What the last run said.
+    output: Arc<Mutex<Output>>,
+    /// It was said that the command leaves processes behind.
+    told_left: bool,
 }
 
 /// A command that is ended with all that it started.
 struct Group(Child);
 
 impl Group {
-    /// Asks, waits, kills.
-    fn end(&mut self) -> io::Result<()> {
-        let end = Instant::now() + ASKED_LIMIT;
-        // It may have ended just now.
-        let _ = sys::process::signal_group(&self.0, libc::SIGTERM);
-        while self.0.try_wait()?.is_none() {
-            if Instant::now() >= end {
-                let _ = sys::process::signal_group(&self.0, libc::SIGKILL);
-                self.0.wait()?;
-                return Ok(());
+    /// Asks whatever still runs, waits, kills. How the command ended, and whether it had left anything.
+    fn end(&mut self, patience: Duration) -> io::Result<(ExitStatus, bool)> {
+        let mut kill = Some(Instant::now() + patience);
+        let mut left = false;
+        let mut status = None;
+        // Until the command is waited for the group's number is its own, then that of what it left.
+        let _ = process::signal_group(&self.0, libc::SIGTERM);
+        loop {
+            status = status.map_or_else(|| self.0.try_wait(), |status| Ok(Some(status)))?;
+            if let Some(status) = status {
+                if !process::group_remains(&self.0)? {
+                    return Ok((status, left));
+                }
+                left = true;
+            }
+            if kill.is_some_and(|when| Instant::now() >= when) {
+                let _ = process::signal_group(&self.0, libc::SIGKILL);
+                kill = None;
             }
             std::thread::sleep(TICK);
         }
-        Ok(())
+    }
+}
+
+/// What a command said last.
+#[derive(Debug, Default)]
+struct Output {
+    last: VecDeque<u8>,
+    /// Bytes before those.
+    cut: u64,
+}
+
+impl Output {
+    /// Follows what comes out of a pipe, to its end or for as long as there is a process.
+    fn follow(from: OwnedFd) -> (Arc<Mutex<Output>>, JoinHandle<()>) {
+        let output = Arc::<Mutex<Output>>::default();
+        let ours = Arc::clone(&output);
+        let thread = std::thread::spawn(move || {
+            let mut from = File::from(from);
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match from.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(count) => ours.lock().unwrap_or_else(PoisonError::into_inner).add(&buffer[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
+        });
+        (output, thread)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.last.extend(bytes);
+        let more = self.last.len().saturating_sub(TAIL);
+        self.last.drain(..more);
+        self.cut += more as u64;
+    }
+
+    /// The last lines, and how much was before them.
+    fn tail(&mut self) -> String {
+        let bytes = self.last.make_contiguous();
+        let mut ends = bytes.iter().enumerate().rev().skip(1).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let from = ends.nth(TAIL_LINES - 1).unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[from..]);
+        let before = self.cut + from as u64;
+        let head = if before > 0 { format!("\n  | [{before} bytes before this]") } else { String::new() };
+        text.lines().fold(head, |text, line| text + "\n  | " + line)
     }
 }
 
@@ -251,33 +315,53 @@ impl Runner<'_> {
         let mut command = Command::new(&args.command[0]);
         // The directory's name in the environment, and the order in the directory.
         command.args(&args.command[1..]).env(VARIABLE, self.work.path("")).stdin(Stdio::null());
-        let path = self.work.path("output");
-        if args.show_output {
+        let reader = if args.show_output {
             command.stdout(io::stderr()).stderr(Stdio::inherit());
+            None
         } else {
-            let output = File::create(&path).map_err(at(&path))?;
-            command.stdout(output.try_clone().map_err(at(&path))?).stderr(output);
-        }
+            let (from, to) = process::pipe().map_err(system)?;
+            command.stdout(to.try_clone().map_err(system)?).stderr(to);
+            let (output, reader) = Output::follow(from);
+            self.output = output;
+            Some(reader)
+        };
         // A group of its own, so that a script ends with what it started, and Ctrl-C is for us to pass on.
         command.process_group(0);
-        sys::process::unblock_signals(&mut command);
+        process::unblock_signals(&mut command);
         sys::die_with_parent(&mut command, libc::SIGTERM);
         let program = args.command[0].to_string_lossy().into_owned();
         let child = command.spawn().map_err(|error| ShrinkError::Start { program, error })?;
-        let mut group = Group(child);
+        // Our copies of the pipe's end.
+        drop(command);
+        let ending = self.wait(Group(child));
+        // A process that left the group may hold the pipe for ever.
+        let end = Instant::now() + OUTPUT_LIMIT;
+        while reader.as_ref().is_some_and(|reader| !reader.is_finished()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ending
+    }
+
+    /// Waits for a command; nothing of its group is left then.
+    fn wait(&mut self, mut group: Group) -> Result<Ending, ShrinkError> {
+        let limit = (self.args.timeout > 0).then(|| Duration::from_secs(self.args.timeout));
         let started = Instant::now();
         loop {
-            if let Some(status) = group.0.try_wait().map_err(system)? {
+            if process::has_ended(&group.0).map_err(system)? {
+                let (status, left) = group.end(ASKED_LIMIT).map_err(system)?;
+                if left && !std::mem::replace(&mut self.told_left, true) {
+                    self.progress.note("CMD left processes behind; they are ended before the next run");
+                }
                 let signal = status.signal().map(Ending::Signal);
                 return Ok(status.code().map(Ending::Status).or(signal).unwrap_or(Ending::Status(i32::MAX)));
             }
             if let Some(signal) = self.signals.take().map_err(system)? {
-                group.end().map_err(system)?;
+                group.end(ASKED_LIMIT).map_err(system)?;
                 return Err(ShrinkError::Signal(signal));
             }
-            if args.timeout > 0 && started.elapsed() >= Duration::from_secs(args.timeout) {
-                group.end().map_err(system)?;
-                return Ok(Ending::Time(args.timeout));
+            if limit.is_some_and(|limit| started.elapsed() >= limit) {
+                group.end(ASKED_LIMIT).map_err(system)?;
+                return Ok(Ending::Time(self.args.timeout));
             }
             std::thread::sleep(TICK);
         }
@@ -285,18 +369,7 @@ impl Runner<'_> {
 
     /// What the command said last.
     fn tail(&self) -> String {
-        let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(self.work.path("output"))?;
-            let len = file.seek(SeekFrom::End(0))?;
-            file.seek(SeekFrom::Start(len.saturating_sub(TAIL)))?;
-            let mut bytes = Vec::new();
-            file.take(TAIL).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        last.iter().fold(String::new(), |text, line| text + "\n  | " + line)
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).tail()
     }
 
     /// Whether a set fails as before, in one of some runs.
@@ -363,6 +436,13 @@ fn lines(set: &[Overtake]) -> String {
 
 /// Finds the smallest set. Returns the exit code.
 pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
+    // What cannot be written is told now, not after hours of search.
+    for path in args.output.iter().chain(&args.keep) {
+        if super::same_file(path, &args.file) {
+            return Err(ShrinkError::System(format!("{}: the result would overwrite the log", path.display())));
+        }
+        run::can_be_written(path).map_err(at(path))?;
+    }
     let work = WorkDir::new().map_err(system)?;
     let failed = |error| ShrinkError::Log { path: args.file.clone(), error };
     // A copy: the command may write its own log to the same file.
@@ -382,7 +462,18 @@ pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
     }
     let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]).map_err(system)?;
     let progress = Progress::new(quiet);
-    let mut runner = Runner { args, work, signals, progress, started: Instant::now(), runs: 0, all: all.len() };
+    process::adopt_orphans().map_err(system)?;
+    let mut runner = Runner {
+        args,
+        work,
+        signals,
+        progress,
+        started: Instant::now(),
+        runs: 0,
+        all: all.len(),
+        output: Arc::default(),
+        told_left: false,
+    };
     let failure = runner.verify(&all)?;
     runner.keep(&all)?;
     let mut stopped = None;
@@ -404,7 +495,11 @@ pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
             eprintln!("cx10: ended by signal {signal}; a smaller set may exist");
             signal_code(signal)
         }
-        Some(error) => return Err(error),
+        Some(error) => {
+            eprintln!("cx10: {error}");
+            eprintln!("cx10: the search ends here; a smaller set may exist");
+            error.exit_code()
+        }
     };
     if !quiet {
         tell(&log, &all, &kept, failure, runner.runs).map_err(failed)?;
@@ -471,4 +566,43 @@ fn print(args: &ShrinkArgs, log: &Log, kept: &[Overtake], quiet: bool) -> Result
         (Ok(_), None) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ignores_being_asked_is_killed_although_its_leader_has_ended() {
+        process::adopt_orphans().unwrap();
+        // The shell ends when asked, its child does not.
+        let script = "(trap '' TERM; echo ready; sleep 600) & wait";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 6]).unwrap();
+        let (status, left) = Group(child).end(Duration::from_millis(200)).unwrap();
+        assert_eq!((status.signal(), left), (Some(libc::SIGTERM), true));
+        // All that held the pipe are gone.
+        assert_eq!(stdout.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn of_the_output_the_last_lines_are_kept_and_the_rest_is_counted() {
+        let mut output = Output::default();
+        assert_eq!(output.tail(), "");
+        output.add(b"one\ntwo");
+        assert_eq!(output.tail(), "\n  | one\n  | two");
+        for line in 0..100_000 {
+            output.add(format!("\nline {line}").as_bytes());
+        }
+        assert_eq!(output.last.len(), TAIL);
+        let all = 7 + (0..100_000).map(|line| format!("\nline {line}").len()).sum::<usize>();
+        let shown = TAIL_LINES * "line 99999\n".len() - 1;
+        let lines = (99_988..100_000).map(|line| format!("\n  | line {line}")).collect::<String>();
+        assert_eq!(output.tail(), format!("\n  | [{} bytes before this]{lines}", all - shown));
+        output.add(&[b'x'; TAIL * 3]);
+        assert_eq!(output.tail().len(), format!("\n  | [{} bytes before this]\n  | ", all + TAIL * 2).len() + TAIL);
+    }
 }

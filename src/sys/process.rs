@@ -1,9 +1,9 @@
-//! Children and the terminal, for `cx10 run`.
+//! Children and the terminal, for `cx10 run` and `cx10 shrink`.
 
 use super::{check, errno};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::ptr;
@@ -32,12 +32,53 @@ pub fn send_signal(child: &Child, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a signal to the process group that a child leads; the child has not been waited for.
+/// Sends a signal to the process group that a child leads; the child has not been waited for, or [`group_remains`].
 pub fn signal_group(child: &Child, signal: i32) -> io::Result<()> {
     let group = libc::pid_t::try_from(child.id()).map_err(|_| errno(libc::ESRCH))?;
     // SAFETY: integers only.
     check(unsafe { libc::kill(-group, signal) })?;
     Ok(())
+}
+
+/// Whether a child has ended. It is not waited for, so that its process id and that of its group stay its own.
+pub fn has_ended(child: &Child) -> io::Result<bool> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: waitid writes one siginfo, which any bytes are a valid value of.
+    check(unsafe { libc::waitid(libc::P_PID, child.id(), info.as_mut_ptr(), flags) })?;
+    // SAFETY: zeroed, and filled by the kernel if the child has ended; only then its process id is there.
+    Ok(unsafe { info.assume_init().si_pid() } != 0)
+}
+
+/// Makes this process the parent of what its children leave behind, so that it can wait for that too.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: integers only.
+    check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1 as libc::c_ulong) })?;
+    Ok(())
+}
+
+/// Waits for children in the process group that a child led who has been waited for, as far as they have ended. Whether
+/// there are others: as long as there are, the number of the group is not used again.
+pub fn group_remains(leader: &Child) -> io::Result<bool> {
+    let group = libc::pid_t::try_from(leader.id()).map_err(|_| errno(libc::ESRCH))?;
+    loop {
+        // SAFETY: no status is asked for.
+        match check(unsafe { libc::waitpid(-group, ptr::null_mut(), libc::WNOHANG) }) {
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// A pipe: the end that is read, and the one that is written. No child inherits them unless it is given them.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [-1; 2];
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: fresh descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
 /// Processor time that the calling thread has used.
