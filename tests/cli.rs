@@ -464,6 +464,24 @@ fn a_range_of_seeds_has_both_ends_and_no_log() {
 }
 
 #[test]
+fn run_says_before_the_boot_what_it_cannot_write_or_has_nothing_to_do_with() {
+    let dir = Dir::new("unwritten");
+    let (nowhere, new, here) = (dir.path("nowhere/x"), dir.path("new"), dir.path(""));
+    for option in ["--json", "--keep-console", "--trace", "--order-log"] {
+        assert_eq!(
+            refused(&["run", option, &nowhere]),
+            format!("cx10: {nowhere}: No such file or directory (os error 2)\n")
+        );
+        assert_eq!(refused(&["run", option, &here]), format!("cx10: {here}: Is a directory (os error 21)\n"));
+        // What can be written is left as it is.
+        refused(&["run", option, &new, "--keep-console", &nowhere, "--json", &nowhere]);
+        assert!(!Path::new(&new).exists());
+    }
+    let seeds = refused(&["run", "--seed", "1..3"]);
+    assert_eq!(seeds, "cx10: 3 seeds, but no command to run with each; give it behind --\n");
+}
+
+#[test]
 fn a_recorded_order_is_repeated_on_the_same_device_only() {
     let dir = Dir::new("replay");
     let (socket, log, report) = (dir.path("s"), dir.path("o.log"), dir.path("r.json"));

@@ -746,6 +746,34 @@ fn programs_that_rely_on_nothing_pass_with_every_seed_of_a_range() {
     assert_eq!(seeds(&report["device"]["order"]["lives"]), all, "each run had a life of the device to itself");
 }
 
+#[test]
+#[ignore = "boots QEMU; run by scripts/test guest"]
+fn a_pipe_that_the_host_closes_breaks_that_of_the_command() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cx10"))
+        .args([
+            "run",
+            "-q",
+            "--seed",
+            "7",
+            "--timeout",
+            "120",
+            "--",
+            "sh",
+            "-c",
+            "echo $CX10_SEED; yes | head -n 1; exec yes",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("cx10 starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let first: Vec<_> = (0..3).map(|_| lines.next().expect("a line").expect("text")).collect();
+    assert_eq!(first, ["7", "y", "y"]);
+    drop(lines);
+    // That of a command which SIGPIPE ended.
+    assert_eq!(child.wait().expect("cx10 ends").code(), Some(141));
+}
+
 /// Twenty milliseconds for each access: data, completion, event and interrupt together take longer than many timeouts.
 const LONGEST: [&str; 4] = ["--set", "order.hold=20000", "--set", "order.max_delay=20000"];
 

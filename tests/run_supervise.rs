@@ -114,3 +114,41 @@ fn a_program_that_is_not_there_is_named() {
     let error = run_with(&options("guest"), &images, Decided::Tcg, &mut NoDevice, None).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/qemu"), "{error}");
 }
+
+#[test]
+fn a_device_that_refuses_its_options_is_quoted_and_is_no_failure_of_cx10() {
+    let error = go(&options("guest"), &mut Device("refuse")).unwrap_err();
+    assert_eq!(error.to_string(), "/some/file: No space left on device");
+    assert_eq!(error.exit_code(), 1);
+    let error = go(&options("guest"), &mut Device("abort")).unwrap_err();
+    assert_eq!(error.to_string(), "the device ended unexpectedly (exit status: 134, some assertion failed)");
+    assert_eq!(error.exit_code(), 3);
+}
+
+#[test]
+fn a_run_that_ends_early_tells_its_seed_and_what_the_seeds_before_came_to() {
+    let limit = Some(Duration::from_secs(1));
+    let options = RunOptions { timeout: limit, seeds: Some([4, 9]), ..options("seeds") };
+    let error = go(&options, &mut NoDevice).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("no end after 1 s (last: seed 6)"), "{text}");
+    let told = "\nseed 6 was at work; --seed 6 repeats it\nbefore:\n  exit status 0 with 1 of 2 seeds\n  exit status 9 with seeds 4";
+    assert!(text.ends_with(told), "{text}");
+    assert_eq!(error.exit_code(), 1);
+}
+
+#[test]
+fn a_command_is_told_its_only_seed_too_and_a_file_that_cannot_be_written_costs_no_other() {
+    let json = std::env::temp_dir().join(format!("cx10-supervise-{}.json", std::process::id()));
+    let options = RunOptions {
+        seed: Some(u64::MAX),
+        json: Some(json.clone()),
+        keep_console: Some("/nonexistent/console".into()),
+        ..options("seed")
+    };
+    let error = go(&options, &mut NoDevice).unwrap_err();
+    assert_eq!(error.to_string(), "/nonexistent/console: No such file or directory (os error 2)");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    std::fs::remove_file(json).unwrap();
+    assert_eq!(report["exit"]["status"], 0);
+}

@@ -2,7 +2,7 @@
 
 Everything goes over virtio-serial ports, so that kernel messages on the console never mix with it:
 
-  org.cx10.report   JSON lines to the host: {"event": "stage"|"facts"|"exit"|"error", ...}; from the host: window sizes
+  org.cx10.report   JSON lines to the host: {"event": "stage"|"facts"|"run"|"exit", ...}; from the host: window sizes
   org.cx10.stdin, org.cx10.stdout, org.cx10.stderr   streams of the command
   hvc0              terminal of --shell
 
@@ -15,6 +15,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import sys
 import time
 
@@ -362,6 +363,12 @@ def argv_of(params):
     return [arg.encode("latin-1") for arg in params["command"]]
 
 
+def default_signals():
+    """What Python ignores would stay ignored in the command: a pipe that breaks ends it, as in any shell."""
+    for name in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(name, signal.SIG_DFL)
+
+
 def spawn_failure(error):
     return 126 if error.errno in (errno.EACCES, errno.ENOEXEC) else 127
 
@@ -384,6 +391,7 @@ def run_command(params, ports, env):
             os.dup2(fd, target)
         os.closerange(3, 1024)
         os.setsid()
+        default_signals()
         try:
             enter(params)
             os.execvpe(argv_of(params)[0], argv_of(params), ENV | params.get("env", {}) | env)
@@ -428,7 +436,7 @@ def pump(pid, ports, ours):
         if ended is None:
             poll.register(child, select.POLLIN)
         ready = poll.poll(None if ended is None else 20)
-        events = {fd for fd, _ in ready}
+        events = dict(ready)
         if child in events:
             ended = time.monotonic()
             flows.pop(ports[0], None)
@@ -440,6 +448,9 @@ def pump(pid, ports, ours):
                 continue
             try:
                 if held:
+                    # A port that the host has left takes nothing, and says so only here.
+                    if events[destination] & (select.POLLHUP | select.POLLERR):
+                        raise BrokenPipeError
                     flow[1] = held[os.write(destination, held) :]
                     moved = True
                 else:
@@ -452,10 +463,10 @@ def pump(pid, ports, ours):
                         del flows[source]
             except BlockingIOError:
                 pass
-            except OSError:  # the command closed its input, or the host went away
-                if source == ports[0]:
-                    os.close(destination)
-                    closed.add(destination)
+            except OSError:  # the command closed its input, or the host went away: then the command's pipe breaks
+                end = destination if source == ports[0] else source
+                os.close(end)
+                closed.add(end)
                 del flows[source]
         if ended is not None and not moved and not any(held for _, held in flows.values()):
             break
@@ -485,11 +496,14 @@ def run_with_seeds(params, bdfs, report):
     ports, runs, problems = open_streams(), [], []
     for seed in range(first, last + 1):
         if seed > first and not start_anew(report, bdfs, problems):
-            return runs, [f"seed {seed}: {problem}" for problem in problems]
+            rest = str(seed) if seed == last else f"{seed} to {last}"
+            told = [f"seed {seed}: {problem}" for problem in problems]
+            return runs, [*told, f"the command was not run with seeds {rest}"]
         report.stage("seed", str(seed))
         start = time.monotonic()
         status = run_command(params, ports, {"CX10_SEED": str(seed)})
         runs.append({"seed": seed, "status": status, "seconds": round(time.monotonic() - start, 3)})
+        report.send(event="run", **runs[-1])
     return runs, []
 
 
@@ -526,6 +540,7 @@ def run_shell(params, report):
         for target in range(3):
             os.dup2(tty, target)
         os.closerange(3, 1024)
+        default_signals()
         enter(params)
         env = ENV | {"TERM": params.get("term", "linux"), "PS1": r"cx10:\w\$ "} | params.get("env", {})
         os.execve("/bin/bash", ["-bash", "--noprofile", "--norc"], env)

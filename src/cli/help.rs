@@ -19,7 +19,7 @@ Exit status:
   2    the guest broke the ordering contract, for example by a strict memory key
   3    a check of cx10 itself failed (nothing can be said about the guest)
   4 5  of `cx10 shrink`: nothing to find; a limit was reached
-  A command given to `cx10 run` passes its own status through, except where it is 3.
+  A command given to `cx10 run` passes its own status through, unless a check of cx10 failed.
 
 Environment:
   CX10_LOG    default of --log";
@@ -46,8 +46,8 @@ Examples:
   cx10 run --replay /tmp/o.log -- ./my-test                         ... and done again
   cx10 run --trace /tmp/t.jsonl && cx10 trace /tmp/t.jsonl --failed
 
-Exit status: 0 clean, 1 set-up error, 2 the guest broke the ordering contract, 3 a check of cx10 failed; with CMD, the \
-status of CMD, unless a check of cx10 failed.";
+Exit status: 0 clean, 1 set-up error or a guest that crashed or reached --timeout, 2 the guest broke the ordering contract, 3 a \
+check of cx10 failed; with CMD, the status of CMD, unless a check of cx10 failed; 128 and its number after a signal.";
 
 /// Behind the help of `cx10 conform`.
 pub const CONFORM: &str = "\

@@ -15,6 +15,9 @@ pub enum Error {
     /// The order cannot be repeated.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// Seeds take turns, and there is nothing to run with each.
+    #[error("{0} seeds, but no command to run with each; give it behind --")]
+    NoCommand(u32),
     /// The run failed.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -24,7 +27,7 @@ impl Error {
     /// Exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Config(_) | Error::Replay(_) => super::EXIT_USAGE,
+            Error::Config(_) | Error::Replay(_) | Error::NoCommand(_) => super::EXIT_USAGE,
             Error::Run(error) => error.exit_code(),
         }
     }
@@ -75,12 +78,14 @@ fn serve_args(args: &RunArgs, log: &LogArgs) -> Vec<OsString> {
     out
 }
 
-fn options(args: &RunArgs, log: &LogArgs, order: &OrderConfig) -> RunOptions {
+/// What to run; `seed` is that of a recorded order.
+fn options(args: &RunArgs, log: &LogArgs, order: &OrderConfig, seed: Option<u64>) -> RunOptions {
     let last = order.seed.saturating_add(u64::from(order.seeds) - 1);
     RunOptions {
         kernel: args.kernel.clone(),
         command: args.guest_command.clone(),
         seeds: (order.seeds > 1).then_some([order.seed, last]),
+        seed: Some(seed.unwrap_or(order.seed)),
         shell: args.shell,
         smp: args.smp,
         memory_mib: args.mem.0 >> 20,
@@ -105,9 +110,18 @@ fn options(args: &RunArgs, log: &LogArgs, order: &OrderConfig) -> RunOptions {
 pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
     // A mistake in the configuration is told before images are made.
     let profile = args.device.load()?;
-    args.device.order.recorded(&profile)?;
+    let seed = args.device.order.recorded(&profile)?.map(|recorded| recorded.log.settings.seed);
+    if profile.order.seeds > 1 && args.guest_command.is_empty() && !args.shell {
+        return Err(Error::NoCommand(profile.order.seeds));
+    }
+    // So is a file that cannot be written.
+    let order = &args.device.order;
+    let files = [&args.json, &args.keep_console, &args.record.trace, &order.order_log];
+    for path in files.into_iter().flatten() {
+        run::can_be_written(path).map_err(|source| RunError::File { path: path.clone(), source })?;
+    }
     let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
-    Ok(run::run(&options(args, log, &profile.order), &mut device)?.exit_code)
+    Ok(run::run(&options(args, log, &profile.order, seed), &mut device)?.exit_code)
 }
 
 #[cfg(test)]
@@ -135,7 +149,7 @@ mod tests {
     #[test]
     fn options_are_taken_over() {
         let (args, log) = parsed(&["cx10", "run", "-q", "--timeout", "0", "--mem", "2G", "-k", "6.12", "--", "a", "b"]);
-        let options = options(&args, &log, &args.device.load().unwrap().order);
+        let options = options(&args, &log, &args.device.load().unwrap().order, None);
         assert_eq!(options.timeout, None);
         assert_eq!(options.memory_mib, 2048);
         assert_eq!(options.kernel, "6.12");

@@ -151,6 +151,8 @@ pub enum Event {
         /// The facts.
         facts: Box<Facts>,
     },
+    /// The command has ended with one of the seeds that take turns.
+    Run(SeedRun),
     /// The guest is done and powers off.
     Exit {
         /// Exit status of the command or shell, if there was one. Where it ran several times the first that is not 0.
@@ -358,6 +360,9 @@ mod tests {
         let line = r#"{"event":"exit","status":1,"runs":[{"seed":7,"status":1,"seconds":0.5}],"problems":["x"]}"#;
         let Event::Exit { runs, problems, .. } = serde_json::from_str(line).unwrap() else { panic!() };
         assert_eq!((runs, problems), (vec![SeedRun { seed: 7, status: 1, seconds: 0.5 }], vec!["x".to_string()]));
+        let line = r#"{"event":"run","seed":18446744073709551615,"status":2,"seconds":1}"#;
+        let want = Event::Run(SeedRun { seed: u64::MAX, status: 2, seconds: 1.0 });
+        assert_eq!(serde_json::from_str::<Event>(line).unwrap(), want);
         let line = r#"{"event":"facts","facts":{"release":"7.3.4","devices":[{"bdf":"0000:01:00.0","driver":null}]}}"#;
         let Event::Facts { facts } = serde_json::from_str(line).unwrap() else { panic!() };
         assert_eq!((facts.devices[0].bdf.as_str(), &facts.devices[0].driver), ("0000:01:00.0", &None));

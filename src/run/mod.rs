@@ -42,6 +42,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// The first and the last of the seeds that take turns: the command is run once with each.
     pub seeds: Option<[u64; 2]>,
+    /// The seed that the command is told of, where there is one only.
+    pub seed: Option<u64>,
     /// Interactive shell on this terminal instead of a command.
     pub shell: bool,
     /// Guest CPUs.
@@ -82,6 +84,7 @@ impl Default for RunOptions {
             kernel: "7.3".to_string(),
             command: Vec::new(),
             seeds: None,
+            seed: None,
             shell: false,
             smp: 2,
             memory_mib: 1024,
@@ -127,6 +130,9 @@ pub enum RunError {
     /// KVM was asked for and does not work.
     #[error("KVM does not work here: {0}")]
     NoKvm(String),
+    /// The device cannot be had as it was asked for: a file that cannot be written, for example.
+    #[error("{0}")]
+    DeviceRefused(String),
     /// The device ended before or while the guest used it.
     #[error("the device ended unexpectedly ({0})")]
     DeviceEnded(String),
@@ -157,6 +163,14 @@ pub enum RunError {
     /// A signal ended the run.
     #[error("ended by signal {0}")]
     Signal(i32),
+    /// Something ended the run while seeds took turns.
+    #[error("{error}{told}")]
+    WithSeeds {
+        /// What.
+        error: Box<RunError>,
+        /// With which seed, and what the seeds before it came to.
+        told: String,
+    },
     /// A terminal is needed for a shell.
     #[error("--shell needs a terminal on standard input and output")]
     NoTerminal,
@@ -171,6 +185,7 @@ impl RunError {
         match self {
             RunError::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
             RunError::DeviceEnded(_) => 3,
+            RunError::WithSeeds { error, .. } => error.exit_code(),
             _ => 1,
         }
     }
@@ -237,19 +252,20 @@ fn run_in(
 ) -> Result<RunOutcome, RunError> {
     let report = supervise::Run { options, images, accel, work, progress }.go(device, stdio);
     progress.finish();
-    // What the console said is most wanted when the run failed.
-    if let Some(path) = &options.keep_console {
-        let console = work.path("console.log");
-        if console.exists() {
-            std::fs::copy(&console, path).map_err(at(path))?;
-        }
-    }
+    // What the console said is most wanted when the run failed. A file that cannot be written must not cost the rest.
+    let console = work.path("console.log");
+    let console = match &options.keep_console {
+        Some(path) if console.exists() => std::fs::copy(&console, path).map(drop).map_err(at(path)),
+        _ => Ok(()),
+    };
     let report = report?;
-    if let Some(path) = &options.json {
-        report.write_json(path).map_err(at(path))?;
-    }
+    let json = match &options.json {
+        Some(path) => report.write_json(path).map_err(at(path)),
+        None => Ok(()),
+    };
     if !options.quiet {
         report.print(!options.command.is_empty() || options.shell);
     }
+    console.and(json)?;
     Ok(RunOutcome { exit_code: report.exit_code(), report })
 }

@@ -127,12 +127,27 @@ impl Report {
         self.kernel_lines(&mut out);
         if let Some(exit) = &self.exit {
             command_line(exit, &mut out);
+            out.list("problem", &self.wrong_turns(exit));
         }
         if let Some(device) = &self.device {
             out.line("verdict", &self.verdict_text(device));
             self.hint(device, &mut out);
         }
         out.0
+    }
+
+    /// A driver that was started more than once for each run of the command has used up the seeds of others.
+    fn wrong_turns(&self, exit: &GuestExit) -> Vec<String> {
+        let lives = self.device.iter().filter_map(|device| device.order.as_ref()).map(|order| order.lives.len());
+        let wrong = |lives: &usize| !exit.runs.is_empty() && exit.problems.is_empty() && *lives != exit.runs.len();
+        let told = lives.filter(wrong).map(|lives| {
+            format!(
+                "the driver was started {lives} times for {} runs of the command, each time with the next seed: CX10_SEED and \
+                 the seeds that are named here are not those that decided. Give such a command one seed at a time",
+                exit.runs.len()
+            )
+        });
+        told.collect()
     }
 
     /// What is judged, and how: of the device always, of the command where it failed.
@@ -144,6 +159,14 @@ impl Report {
         match self.exit.as_ref().and_then(|exit| exit.status) {
             _ if verdict == Verdict::Internal => judged,
             Some(0) => judged,
+            Some(_)
+                if self
+                    .exit
+                    .iter()
+                    .all(|exit| !exit.runs.is_empty() && exit.runs.iter().all(|run| run.status == 0)) =>
+            {
+                format!("NOT RUN WITH ALL SEEDS; of the device: {judged}")
+            }
             Some(status) => format!("COMMAND FAILED (exit status {status}); of the device: {judged}"),
             None if problems => format!("THE DRIVER DID NOT COME UP; of the device: {judged}"),
             None => judged,
@@ -327,15 +350,21 @@ fn command_line(exit: &GuestExit, out: &mut Text) {
     if exit.runs.is_empty() {
         return out.line("command", &format!("exit status {status}"));
     }
+    let lines = seed_lines(&exit.runs);
+    out.line("command", &lines[0]);
+    out.all("failed", &lines[1..]);
+    out.list("problem", &exit.problems);
+}
+
+/// What the command came to with each of some seeds: how many passed, then a line for each way to fail.
+pub(super) fn seed_lines(runs: &[SeedRun]) -> Vec<String> {
     let mut failed: BTreeMap<u8, Vec<String>> = BTreeMap::new();
-    for run in exit.runs.iter().filter(|run| run.status != 0) {
+    for run in runs.iter().filter(|run| run.status != 0) {
         failed.entry(run.status).or_default().push(run.seed.to_string());
     }
-    let passed = exit.runs.iter().filter(|run| run.status == 0).count();
-    out.line("command", &format!("exit status 0 with {passed} of {} seeds", exit.runs.len()));
+    let passed = runs.iter().filter(|run| run.status == 0).count();
     let lines = failed.iter().map(|(status, seeds)| format!("exit status {status} with seeds {}", seeds.join(", ")));
-    out.all("failed", &lines.collect::<Vec<_>>());
-    out.list("problem", &exit.problems);
+    std::iter::once(format!("exit status 0 with {passed} of {} seeds", runs.len())).chain(lines).collect()
 }
 
 fn order_lines(order: &Order, out: &mut Text) {
@@ -396,7 +425,12 @@ fn order_lines(order: &Order, out: &mut Text) {
         Some(check) if check.legal => {
             format!("legal: {} accesses, {} parts, {} drains", check.issued, check.applied, check.drains)
         }
-        Some(check) => format!("NOT LEGAL: {} violations of the contract", check.violations),
+        Some(check) => {
+            let lives = order.lives.iter().filter(|life| life.violations > 0).map(|life| life.seed.to_string());
+            let lives: Vec<String> = lives.collect();
+            let seeds = if lives.is_empty() { String::new() } else { format!(", with seeds {}", lives.join(", ")) };
+            format!("NOT LEGAL: {} violations of the contract{seeds}", check.violations)
+        }
     };
     out.line("checked", &checked);
     if let Some(check) = order.check.as_ref().filter(|check| !check.legal) {
@@ -649,6 +683,34 @@ mod tests {
         assert!(text.contains("(random, seed 4)"), "{text}");
         assert_eq!(report.to_json()["exit"]["runs"][1]["seed"], 4);
         assert_eq!(report.exit_code(), 1);
+    }
+
+    #[test]
+    fn seeds_that_are_not_those_that_decided_or_were_not_run_are_told() {
+        use crate::trace::report::{OrderCheck, OrderLife};
+        let mut report = report();
+        let exit = report.exit.as_mut().unwrap();
+        exit.status = Some(0);
+        exit.runs = [3, 4].map(|seed| SeedRun { seed, status: 0, seconds: 1.0 }).to_vec();
+        let life = |seed, violations| OrderLife { seed, issued: 9, violations };
+        let check = OrderCheck { legal: false, violations: 5, ..OrderCheck::default() };
+        let lives = vec![life(3, 1), life(4, 0), life(5, 4)];
+        let order = Order { policy: "random".into(), lives, check: Some(check), ..Order::default() };
+        report.device.as_mut().unwrap().order = Some(order);
+        let text = report.to_text();
+        assert!(text.contains("problem   the driver was started 3 times for 2 runs of the command"), "{text}");
+        assert!(text.contains("checked   NOT LEGAL: 5 violations of the contract, with seeds 3, 5\n"), "{text}");
+        let order = report.device.as_mut().unwrap().order.as_mut().unwrap();
+        order.lives.pop();
+        assert!(!report.to_text().contains("problem"), "{}", report.to_text());
+
+        let exit = report.exit.as_mut().unwrap();
+        exit.status = Some(1);
+        exit.problems = vec!["seed 5: bind".into(), "the command was not run with seeds 5 to 9".into()];
+        report.device.as_mut().unwrap().order.as_mut().unwrap().lives.push(life(5, 0));
+        let text = report.to_text();
+        assert!(text.contains("NOT RUN WITH ALL SEEDS; of the device: clean"), "{text}");
+        assert!(!text.contains("was started 3 times") && text.contains("not run with seeds 5 to 9"), "{text}");
     }
 
     #[test]

@@ -95,8 +95,8 @@ pub fn read_log(log: impl Read + Send + 'static, messages: SyncSender<Message>) 
     })
 }
 
-/// Copies what the guest writes. When our side cannot take more (a closed pipe), the stream is closed and the guest goes
-/// on without it, as a process does that ignores SIGPIPE.
+/// Copies what the guest writes. When our side cannot take more (a closed pipe), the stream is closed; the guest's agent sees
+/// that and breaks the pipe of the command in turn.
 pub fn copy_out(mut from: UnixStream, mut to: impl Write + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = vec![0; 65536];

@@ -5,7 +5,7 @@
 
 use super::accel::Decided;
 use super::device::DeviceUnderTest;
-use super::guest::{self, Event, Params};
+use super::guest::{self, Event, Params, SeedRun};
 use super::images::Images;
 use super::progress::Progress;
 use super::report::{GuestExit, Report, Times};
@@ -88,12 +88,42 @@ struct Progressed {
     facts: Option<guest::Facts>,
     exit: Option<GuestExit>,
     stages: BTreeMap<String, f64>,
-    /// When the run of the present seed began.
-    since: Option<Instant>,
+    /// The present seed, where seeds take turns, and when its run began.
+    seed: Option<(String, Instant)>,
+    /// The command's runs with the seeds before it.
+    runs: Vec<SeedRun>,
     /// Device log held back while a shell has the terminal.
     held_log: Vec<String>,
     raw: Option<process::RawMode>,
     leave: bool,
+}
+
+impl Progressed {
+    /// Since when the time limit counts.
+    fn since(&self, started: Instant) -> Instant {
+        self.seed.as_ref().map_or(started, |(_, since)| *since)
+    }
+
+    /// An error that ended the run, with what is known of the seeds up to there.
+    fn with_seeds(&self, error: RunError) -> RunError {
+        let Some((seed, _)) = &self.seed else { return error };
+        let mut told = format!("\nseed {seed} was at work; --seed {seed} repeats it");
+        if !self.runs.is_empty() {
+            let lines = super::report::seed_lines(&self.runs);
+            told += &lines.iter().fold("\nbefore:".to_owned(), |text, line| text + "\n  " + line);
+        }
+        RunError::WithSeeds { error: Box::new(error), told }
+    }
+}
+
+/// An error if a signal wants us to end.
+fn ended_by_signal(signals: &SignalFd) -> Result<(), RunError> {
+    while let Some(signal) = signals.take()? {
+        if signal != libc::SIGWINCH {
+            return Err(RunError::Signal(signal));
+        }
+    }
+    Ok(())
 }
 
 impl Run<'_> {
@@ -111,10 +141,10 @@ impl Run<'_> {
         self.progress.step("starting the device");
         let start = |source| RunError::Start { program: "the device".into(), source };
         let mut device = device.start(&socket, &summary).map_err(start)?.map(Guarded);
-        let device_log =
+        let mut device_log =
             device.as_mut().and_then(|d| d.0.stderr.take()).map(|log| streams::read_log(log, sender.clone()));
         if let Some(device) = &mut device {
-            self.wait_for_socket(device, &socket, &receiver)?;
+            self.wait_for_socket(device, &socket, &signals, &receiver, &mut device_log)?;
         }
 
         let share = if options.share_cwd { std::env::current_dir().ok() } else { None };
@@ -128,6 +158,7 @@ impl Run<'_> {
         let mut qemu = self.start_qemu(device.is_some().then_some(socket.as_path()), share.as_deref())?;
         let mut connected = BTreeMap::new();
         while !listeners.accept(&mut connected)? {
+            ended_by_signal(&signals)?;
             if let Some(status) = qemu.ended()? {
                 return Err(self.qemu_ended(status));
             }
@@ -151,7 +182,7 @@ impl Run<'_> {
         let device_status = device.as_mut().map(|device| device.end(END_LIMIT)).transpose()?;
         self.join(outputs, device_log, &receiver, &mut known);
         self.tell_qemu_log();
-        ended?;
+        ended.map_err(|error| known.with_seeds(error))?;
 
         let summary = match device_status {
             None => None,
@@ -176,19 +207,36 @@ impl Run<'_> {
         &self,
         device: &mut Guarded,
         socket: &Path,
+        signals: &SignalFd,
         receiver: &Receiver<Message>,
+        log: &mut Option<JoinHandle<()>>,
     ) -> Result<(), RunError> {
         let end = Instant::now() + START_LIMIT;
         loop {
             if socket.exists() {
                 return Ok(());
             }
+            ended_by_signal(signals)?;
             if let Some(status) = device.ended()? {
-                // It has said why.
-                while let Ok(Message::DeviceLog(line)) = receiver.recv_timeout(TICK) {
-                    self.progress.note(&line);
+                // It has said why, last.
+                let mut said = Vec::new();
+                while !log.as_ref().is_none_or(JoinHandle::is_finished) && Instant::now() < end {
+                    said.extend(receiver.recv_timeout(TICK));
                 }
-                return Err(RunError::DeviceEnded(status.to_string()));
+                said.extend(receiver.try_iter());
+                let mut lines = said.into_iter().filter_map(|message| match message {
+                    Message::DeviceLog(line) => Some(line),
+                    _ => None,
+                });
+                let reason = lines.next_back();
+                lines.for_each(|line| self.progress.note(&line));
+                return Err(match reason {
+                    Some(reason) if status.code() == Some(1) => {
+                        RunError::DeviceRefused(reason.strip_prefix("cx10: ").unwrap_or(&reason).to_owned())
+                    }
+                    Some(reason) => RunError::DeviceEnded(format!("{status}, {reason}")),
+                    None => RunError::DeviceEnded(status.to_string()),
+                });
             }
             if Instant::now() >= end {
                 return Err(self.timeout(START_LIMIT, "the device does not listen"));
@@ -206,6 +254,7 @@ impl Run<'_> {
             window: process::window_size(io::stdout().as_fd()),
             term: std::env::var("TERM").ok(),
             seeds: options.seeds,
+            env: options.seed.map(|seed| ("CX10_SEED".to_owned(), seed.to_string())).into_iter().collect(),
             ..Params::default()
         };
         let params = params.command(&options.command);
@@ -319,7 +368,7 @@ impl Run<'_> {
             }
             let interactive = known.stage == "shell";
             if let Some(limit) =
-                self.options.timeout.filter(|limit| !interactive && known.since.unwrap_or(started).elapsed() > *limit)
+                self.options.timeout.filter(|limit| !interactive && known.since(started).elapsed() > *limit)
             {
                 return Err(self.timeout(limit, &known.stage));
             }
@@ -346,9 +395,16 @@ impl Run<'_> {
                 }
                 known.stage = name;
                 if known.stage == "seed" {
-                    known.since = Some(Instant::now());
+                    self.progress.step(&format!("seed {detail}"));
                     known.stage = format!("seed {detail}");
+                    known.seed = Some((detail, Instant::now()));
                 }
+            }
+            Message::Guest(Event::Run(run)) => {
+                if run.status != 0 {
+                    self.progress.note(&format!("seed {}: exit status {}", run.seed, run.status));
+                }
+                known.runs.push(run);
             }
             Message::Guest(Event::Facts { facts }) => known.facts = Some(*facts),
             Message::Guest(Event::Exit { status, runs, problems, kernel_log, uptime }) => {
