@@ -9,6 +9,9 @@
 //!     scripts/run -p connectx7 -- python3 run.py pingpong rdma_cm
 //!     scripts/run -- python3 suite.py test_qpex
 
+#[path = "guest/conform.rs"]
+mod conform;
+
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -871,74 +874,4 @@ fn a_star_stands_for_any_text() {
 fn every_allowed_message_has_a_reason() {
     assert!(!allowed(ALWAYS_ALLOWED).is_empty());
     assert!(!allowed(KEY_CACHE).is_empty());
-}
-
-/// What `cx10 conform` says of each row of Linux 7.3. What is `ready` of another kernel is no reason to change this.
-const CONFORMS: &[(&str, &str)] = &[
-    ("flags/reg_mr_write", "ready"),
-    ("flags/reg_mr_ioctl", "ready"),
-    ("flags/reg_mr_ioctl_fd", "finding"),
-    ("flags/rereg_mr", "ready"),
-    ("flags/dmabuf_mr", "finding"),
-    ("flags/dm_mr", "finding"),
-    ("flags/odp_mr", "ready"),
-    ("flags/odp_implicit_mr", "ready"),
-    ("flags/devx_umem", "finding"),
-    ("flags/devx_umem_dmabuf", "finding"),
-    ("flags/devx_mkey", "ready"),
-    ("flags/mw_type_1", "finding"),
-    ("flags/mw_type_2", "finding"),
-    ("internal/boot", "ready"),
-    ("internal/netdev", "ready"),
-    ("internal/kernel_pd", "ready"),
-    ("internal/mw_type_1", "finding"),
-    ("internal/mw_type_2", "finding"),
-    ("internal/dm_mr", "finding"),
-    ("internal/odp_null", "finding"),
-    ("internal/rsc_dump", "finding"),
-    ("internal/fw_tracer", "finding"),
-    ("internal/data_direct", "finding"),
-    ("internal/sw_steering", "absent"),
-    ("internal/vdpa", "absent"),
-    ("internal/live_migration", "absent"),
-    ("unordered/ordered", "ready"),
-    ("unordered/unordered", "ready"),
-    ("unordered/unordered_after", "ready"),
-];
-
-#[test]
-#[ignore = "boots QEMU; run by scripts/test guest"]
-fn conform_tells_what_linux_7_3_does_with_keys_and_flags() {
-    if !is_wanted("7.3") {
-        return;
-    }
-    let kept = kept("conform");
-    let (json, html) = (kept.join("result.json"), kept.join("result.html"));
-    let conform = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cx10"));
-        command.arg("conform").args(options).stdin(Stdio::null()).stderr(Stdio::inherit());
-        let output = command.output().expect("cx10 starts");
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let (json, html) = (json.to_str().expect("UTF-8"), html.to_str().expect("UTF-8"));
-    let parts = ["--only", "flags", "--only", "internal", "--only", "unordered"];
-    let (status, text) = conform(&[&parts[..], &["--cells", "--json", json, "--html", html]].concat());
-    println!("{text}");
-    assert_eq!(status, Some(2), "there are findings");
-    let result: Value = serde_json::from_slice(&std::fs::read(json).expect("a result")).expect("JSON");
-    let kernel = &result["kernels"][0];
-    let answers: Vec<(&str, &str)> = kernel["rows"].as_array().into_iter().flatten().filter_map(answer).collect();
-    assert_eq!(answers, CONFORMS);
-    let cell = |row: usize, column: usize| &kernel["rows"][row]["cells"][column];
-    // The unknown bit is refused; relaxed keys reach the device, strong ones where nothing was asked for.
-    assert_eq!(cell(0, 13)["outcome"], "EINVAL");
-    assert_eq!((&cell(0, 0)["detail"], &cell(0, 1)["detail"]), (&"strong".into(), &"relaxed".into()));
-    assert!(std::fs::read_to_string(html).expect("a page").contains("id=\"k0-flags-reg-mr-write\""));
-    let (status, text) = conform(&["--quiet", "--from", json, "--expect", json]);
-    assert_eq!((status, text.trim()), (Some(0), "as expected"));
-}
-
-/// Identifier and verdict of a row.
-fn answer(row: &Value) -> Option<(&str, &str)> {
-    Some((row["id"].as_str()?, row["verdict"].as_str()?))
 }
