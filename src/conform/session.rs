@@ -274,14 +274,17 @@ impl TraceReader {
             if let Some(file) = &mut self.file {
                 file.read_to_end(&mut self.buffer)?;
             }
-            while let Some(length) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=length).collect();
+            let (mut used, mut found) = (0, false);
+            while let Some(length) = self.buffer[used..].iter().position(|byte| *byte == b'\n').filter(|_| !found) {
                 // Lines are whole; one that is not JSON would be an error of the device's.
-                let event: Map<String, Value> = serde_json::from_slice(&line)?;
-                if fence.is_some_and(|pd| is_fence(&event, pd)) {
-                    return Ok((keys, true));
-                }
+                let event: Map<String, Value> = serde_json::from_slice(&self.buffer[used..used + length])?;
+                used += length + 1;
+                found = fence.is_some_and(|pd| is_fence(&event, pd));
                 keys.extend(Key::read(&event));
+            }
+            self.buffer.drain(..used);
+            if found {
+                return Ok((keys, true));
             }
             if fence.is_none() || Instant::now() >= end {
                 return Ok((keys, fence.is_none()));
@@ -291,6 +294,7 @@ impl TraceReader {
     }
 }
 
+/// The device gives numbers again as late as it can: no step has freed a domain of this number.
 fn is_fence(event: &Map<String, Value>, pd: u64) -> bool {
     event.get("op").and_then(Value::as_str) == Some("DEALLOC_PD")
         && event.get("in").is_some_and(|input| input["pd"] == pd)
