@@ -269,6 +269,7 @@ impl Portion<'_> {
 
     /// Completes the receive entry in use with an error; `false` if there is none.
     pub(super) fn post_receive_error(&mut self, qpn: u32, failure: Failure) -> bool {
+        self.drop_stale_receive(qpn);
         let Some(qp) = self.qp(qpn) else { return false };
         let set = qp.flow.settings.counter_set;
         let responder = &mut qp.flow.responder;
@@ -348,7 +349,6 @@ impl Portion<'_> {
         if state != State::Err {
             return false;
         }
-        self.drop_stale_receive(qpn);
         if self.post_receive_error(qpn, FLUSH) {
             return true;
         }

@@ -330,7 +330,7 @@ impl Portion<'_> {
         let subject = Subject::Entry { kind, queue, index: entry.index };
         let (side, missing) = (Side::Responder, missing.flatten());
         let fault = Fault { qpn, side, operation, subject, committed: offset, len, missing };
-        self.stall_responder(fault, ResponderStall { request: true, refusal: Refusal::Operation(error) })
+        self.stall_responder(fault, ResponderStall { request: true, both: false, refusal: Refusal::Operation(error) })
     }
 
     /// The responder met `error` while it put `len` bytes of a WRITE to `remote`, behind its first `offset` bytes.
@@ -343,7 +343,7 @@ impl Portion<'_> {
         len: u32,
         error: MemoryError,
     ) -> bool {
-        let stall = ResponderStall { request: true, refusal: Refusal::Access(error) };
+        let stall = ResponderStall { request: true, both: false, refusal: Refusal::Access(error) };
         let range = (remote, offset, len);
         self.remote_fault(settings.who(qpn), Operations::WRITE, Access::RemoteWrite, range, error, stall)
     }
@@ -358,7 +358,7 @@ impl Portion<'_> {
         range: (Remote, u32, u32),
         error: MemoryError,
     ) -> bool {
-        let stall = ResponderStall { request: false, refusal: Refusal::Access(error) };
+        let stall = ResponderStall { request: false, both: false, refusal: Refusal::Access(error) };
         let (operation, access) = match atomic {
             true => (Operations::ATOMIC, Access::RemoteAtomic),
             false => (Operations::READ, Access::RemoteRead),
@@ -394,7 +394,10 @@ impl Portion<'_> {
             return false;
         }
         let Some(qp) = self.qp(fault.qpn) else { return false };
-        qp.flow.responder.stall.get_or_insert(stall);
+        match &mut qp.flow.responder.stall {
+            Some(stalled) => stalled.both |= stalled.request != stall.request,
+            none => *none = Some(stall),
+        }
         true
     }
 

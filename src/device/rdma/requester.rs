@@ -88,7 +88,13 @@ impl Portion<'_> {
             return Step::Idle;
         }
         if let Some(qp) = self.qp(qpn) {
-            qp.flow.requester.stall = None;
+            let requester = &mut qp.flow.requester;
+            requester.stall = None;
+            if stall.resend {
+                // What is before it is asked for again all the same.
+                requester.went_back = None;
+                requester.go_back(requester.unacked, qp.flow.settings.mtu);
+            }
         }
         self.fail_started(qpn, stall.first, protection(UNRESOLVED));
         Step::Done
@@ -473,8 +479,11 @@ impl Portion<'_> {
         if psn_diff(requester.unacked, first) > 0 {
             requester.unacked = first;
         }
-        requester.cursor = requester.started.len();
-        requester.offset = 0;
+        // What is before it may have to be sent again first.
+        if requester.cursor >= at {
+            requester.cursor = requester.started.len();
+            requester.offset = 0;
+        }
         self.complete_sends(qpn);
     }
 }

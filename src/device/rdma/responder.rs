@@ -9,7 +9,7 @@ use super::complete::vendor;
 use super::memory::{Keys, Memory, MemoryError, MoveError, Reach};
 use super::packet::{Head, Operation, Packet, Remote, Transport, aeth, psn_add, psn_diff};
 use super::receive::NoEntry;
-use super::state::{Failure, Incoming, Job, Resource, Settings, transport};
+use super::state::{Failure, Incoming, Job, Resource, ResponderStall, Settings, transport};
 use super::{PART_COST, Portion};
 use crate::device::qp::State;
 use crate::dma::StoreClass;
@@ -103,7 +103,7 @@ impl Portion<'_> {
         if responder.refusing || responder.jobs.len() >= MAX_JOBS {
             return;
         }
-        if responder.stall.is_some_and(|stall| stall.request) {
+        if responder.stall.is_some_and(ResponderStall::holds_requests) {
             responder.nak_sent = true;
             return self.answer(qpn, head.psn, aeth::RNR | settings.min_rnr);
         }

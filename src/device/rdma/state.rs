@@ -282,8 +282,22 @@ pub struct Stall {
 pub struct ResponderStall {
     /// The request that comes next needs the page; else the answer that goes out next does.
     pub request: bool,
+    /// The other one of these met a page since; it is tried again when this one is.
+    pub both: bool,
     /// What becomes of it if the page does not come.
     pub refusal: Refusal,
+}
+
+impl ResponderStall {
+    /// Whether the request that comes next waits.
+    pub fn holds_requests(self) -> bool {
+        self.request || self.both
+    }
+
+    /// Whether the answer that goes out next waits.
+    pub fn holds_answers(self) -> bool {
+        !self.request || self.both
+    }
 }
 
 impl Requester {

@@ -847,6 +847,50 @@ fn an_xrc_request_faults_in_the_queue_that_it_names() {
 }
 
 #[test]
+fn the_entry_of_a_shared_queue_that_is_gone_is_not_completed_for_want_of_its_page() {
+    for refused in ["by the driver", "behind an answer"] {
+        let xrc = "caps.odp.transport_page_fault_scheme_cap.xrc_odp_caps";
+        let sets: Vec<String> = ["read", "srq_receive"].map(|name| format!("{xrc}.{name}=1")).into();
+        let mut pager = Pager::new(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+        let (pd, xrcd, to) = (pager.rig.pd, pager.rig.xrcd(), pager.region());
+        let mut cq = pager.rig.cq();
+        let internal = pager.rig.create_xrc_srq(pd, xrcd, cq.cqn);
+        let (input, record) = pager.rig.create_xrc_srq_in(pd, xrcd, cq.cqn);
+        let srqn = crate::testing::queues::number(&pager.rig.ok(input.as_bytes(), 16));
+        let edit = |context: &mut crate::prm::qp::Qpc<&mut [u8]>| {
+            context.set_xrcd(xrcd);
+            context.set_rq_type(1);
+            context.set_srqn_rmpn_xrqn(internal);
+        };
+        let (mut a, b) = (pager.rig.qp_with(QpType::XRC, edit), pager.rig.qp_with(QpType::XRC, edit));
+        pager.rig.connect(a.qpn, b.qpn, NO_RETRY);
+        pager.rig.connect(b.qpn, a.qpn, NO_RETRY);
+        let naming = |srqn: u32| [&srqn.to_be_bytes()[..], &[0; 12]].concat();
+        let all = pager.rig.key;
+        let told = if refused == "by the driver" {
+            post_shared(&mut pager, record, &data(64, to.key, VA));
+            pager.rig.send(&mut a, WqeOpcode::SEND, &[naming(srqn), inline(b"x")].concat());
+            pager.fault()
+        } else {
+            // The SEND is too long for its entry; that is said when the READ is answered.
+            post_shared(&mut pager, record, &data(1, all, 0x200_0000));
+            let read = [naming(internal), remote(VA, to.key), data(8, all, 0x200_0000)].concat();
+            pager.rig.post_send(&mut a, WqeOpcode::RDMA_READ, &read, |_| {});
+            pager.rig.post_send(&mut a, WqeOpcode::SEND, &[naming(srqn), inline(b"long")].concat(), |_| {});
+            pager.rig.ring_send(&a);
+            pager.fault()
+        };
+        pager.rig.ok(&QueueRig::naming(0x706, srqn), 16);
+        let error = told.kind == 0;
+        pager.all(to);
+        pager.resume(told, error);
+        pager.rig.pass(WHILE);
+        assert!(pager.poll(&mut cq).is_none(), "{refused}: its number may be another's by now");
+        assert_eq!(pager.state(b.qpn), QpState::ERR, "{refused}");
+    }
+}
+
+#[test]
 fn a_datagram_waits_for_its_senders_pages_and_is_lost_for_want_of_its_receivers() {
     let mut pager = Pager::new(&SHARED);
     let (pd, from, to) = (pager.rig.pd, pager.region(), pager.region());
@@ -979,4 +1023,83 @@ fn a_side_that_waits_for_a_page_tells_of_no_other() {
     pager.success(&mut a.cq);
     assert_eq!(pager.rig.read(second.frames, 4), b"late");
     assert_eq!((pager.state(a.qpn), pager.state(b.qpn)), (QpState::RTS, QpState::RTS));
+}
+
+#[test]
+fn an_answer_waits_while_a_request_behind_it_waits_for_another_page() {
+    for retries in [7, 4] {
+        let mut pager = Pager::new(&[]);
+        let (mut a, _) = pager.rig.pair(QpType::RC, Link { rnr_retries: retries, ..NO_RETRY });
+        let (first, second) = (pager.region(), pager.region());
+        let (to, key) = (pager.rig.memory(PAGE), pager.rig.key);
+        pager.rig.write(first.frames, b"from");
+        // The WRITE comes before the READ's turn to be answered.
+        pager.rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(VA, first.key), data(4, key, to)].concat(), |_| {});
+        pager.rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(VA, second.key), inline(b"late")].concat(), |_| {});
+        pager.rig.ring_send(&a);
+        let told = pager.fault();
+        let attempts = if retries == 7 { 600 } else { 2 };
+        for _ in 0..attempts {
+            pager.rig.pass(WHILE);
+        }
+        let not_ready = pager.rig.function.hca().rdma.traffic.receiver_not_ready;
+        assert!((attempts..attempts + 4).contains(&not_ready), "{not_ready} of {attempts}: once for each attempt");
+        pager.all(if told.kind == RDMA_WRITE { second } else { first });
+        pager.resume(told, false);
+        pager.rig.pass(WHILE);
+        let told = pager.fault();
+        pager.all(if told.kind == RDMA_WRITE { second } else { first });
+        pager.resume(told, false);
+        pager.rig.pass(WHILE);
+        pager.rig.pass(WHILE);
+        assert_eq!((pager.success(&mut a.cq).wqe_counter(), pager.success(&mut a.cq).wqe_counter()), (0, 1));
+        assert_eq!((pager.rig.read(to, 4), pager.rig.read(second.frames, 4)), (b"from".to_vec(), b"late".to_vec()));
+        pager.none();
+    }
+}
+
+#[test]
+fn what_was_dropped_before_an_entry_that_fails_is_asked_for_again() {
+    let mut pager = Pager::new(&[]);
+    let (mut a, _) = pager.rig.pair(QpType::RC, NO_RETRY);
+    let (first, second, key) = (pager.region(), pager.region(), pager.rig.key);
+    let (from, to) = (pager.rig.memory(PAGE), pager.rig.memory(PAGE));
+    pager.rig.write(from, b"from");
+    pager.rig.post_send(&mut a, WqeOpcode::RDMA_READ, &[remote(from, key), data(4, first.key, VA)].concat(), |_| {});
+    pager.rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(2, second.key, VA)].concat(), |_| {});
+    pager.rig.ring_send(&a);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (SEND_OR_WRITE, 1));
+    pager.rests(&mut [&mut a.cq]);
+    pager.resume(told, true);
+    let told = pager.fault();
+    assert_eq!((told.kind, told.at), (READ_OR_ATOMIC, 0));
+    pager.all(first);
+    pager.resume(told, false);
+    assert_eq!(pager.success(&mut a.cq).wqe_counter(), 0);
+    assert_eq!(pager.rig.read(first.frames, 4), b"from");
+    assert_eq!(pager.failure(&mut a.cq), CqeSyndrome::LOCAL_PROT_ERR);
+}
+
+#[test]
+fn what_a_receiver_was_not_ready_for_is_sent_again_before_an_entry_that_fails() {
+    let mut pager = Pager::new(&[]);
+    let (mut a, mut b) = pager.rig.pair(QpType::RC, NO_RETRY);
+    let (region, key) = (pager.region(), pager.rig.key);
+    let to = pager.rig.memory(PAGE);
+    pager.rig.post_send(&mut a, WqeOpcode::SEND, &inline(b"early"), |_| {});
+    pager.rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(2, region.key, VA)].concat(), |_| {});
+    pager.rig.ring_send(&a);
+    let mut told = None;
+    for _ in 0..3 {
+        told = told.or_else(|| pager.event());
+        pager.rig.pass(WHILE);
+    }
+    assert_eq!(told, None, "the SEND is waited for first");
+    pager.rig.post_receive(&mut b, &data(64, key, to + 64));
+    pager.rig.pass(WHILE);
+    pager.success(&mut a.cq);
+    let told = pager.fault();
+    pager.resume(told, true);
+    assert_eq!(pager.failure(&mut a.cq), CqeSyndrome::LOCAL_PROT_ERR);
 }

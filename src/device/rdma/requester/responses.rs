@@ -132,6 +132,11 @@ impl Portion<'_> {
         let Some(qp) = self.qp(qpn) else { return };
         let settings = qp.flow.settings;
         let requester = &mut qp.flow.requester;
+        if requester.rnr_until.is_some() {
+            // Nothing was sent since: it tells of what is waited for already.
+            requester.go_back(psn, settings.mtu);
+            return;
+        }
         const FOR_EVER: u8 = 7;
         if requester.rnr_retries == 0 && settings.rnr_retries != FOR_EVER {
             let front = requester.started.iter().find(|started| started.packets > 0).map(|started| started.first);

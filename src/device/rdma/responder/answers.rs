@@ -6,7 +6,7 @@ use crate::device::qp::State;
 use crate::device::rdma::memory::{Keys, MemoryError, Reach, payload};
 use crate::device::rdma::packet::{Head, Operation, Packet, Part, Payload, Remote, aeth, psn_add, psn_diff};
 use crate::device::rdma::requester::Step;
-use crate::device::rdma::state::{Job, Resource, Settings, transport};
+use crate::device::rdma::state::{Job, Resource, ResponderStall, Settings, transport};
 use crate::device::rdma::{PART_COST, Portion, TRAIN_PARTS, most_parts};
 use crate::dma::bus::AtomicOp;
 use crate::dma::{Fence, Store, StoreClass, Stream, Wait};
@@ -78,7 +78,7 @@ impl Portion<'_> {
             Some(Job::Read { psn, .. } | Job::Atomic { psn, .. }) => *psn == head.psn,
             _ => false,
         };
-        if first && responder.stall.is_some_and(|stall| !stall.request) {
+        if first && responder.stall.is_some_and(ResponderStall::holds_answers) {
             return self.not_ready_to_answer(qpn, head.psn);
         }
         self.schedule(qpn);
@@ -152,7 +152,7 @@ impl Portion<'_> {
         let settings = qp.flow.settings;
         let responder = &qp.flow.responder;
         let Some(job) = responder.jobs.front().copied() else { return Step::Idle };
-        if responder.stall.is_some_and(|stall| !stall.request) {
+        if responder.stall.is_some_and(ResponderStall::holds_answers) {
             return Step::Idle;
         }
         self.spent += PACKET_COST / 2;
