@@ -125,6 +125,11 @@ impl EventQueue {
         context
     }
 
+    /// Whether there is no room for an event.
+    pub fn is_full(&self) -> bool {
+        self.occupancy() >= 1 << self.log_size
+    }
+
     fn occupancy(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
@@ -134,7 +139,7 @@ impl EventQueue {
         if self.failed {
             return Posted::Dead;
         }
-        if self.occupancy() >= 1 << self.log_size {
+        if self.is_full() {
             if self.polled && now.saturating_sub(*self.full_since.get_or_insert(now)) < PATIENCE_NS {
                 return Posted::Full;
             }

@@ -12,6 +12,7 @@ use super::hca::{Event, Hca, Phase};
 use super::init_segment::{self, Effect, FirmwareVersion, Health, InitSegment, NicInterface};
 use super::memic;
 use super::poll::{Look, Polling, UarPages};
+use super::rdma::paging::Named;
 use super::rdma::umr::{Poster, UmrError};
 use super::uar::{self, Doorbell};
 use crate::config::Doorbells;
@@ -401,6 +402,7 @@ impl Function {
                 break;
             }
         }
+        let faults = self.tell_faults(now);
         let polling = self.hca.polling.as_ref().and_then(|polling| polling.next_deadline());
         let rdma = self.hca.rdma.next_deadline();
         let flush = self.hca.flushes.next_deadline();
@@ -411,7 +413,13 @@ impl Function {
         let deadlines = [self.hca.cq_events.next_deadline(), polling, rdma, flush, pending, trace];
         let deadline = deadlines.into_iter().flatten().min();
         Progress {
-            more: due || look.more || timers || frames || self.is_ready() || (self.hca.has_events() && !blocked),
+            more: due
+                || look.more
+                || timers
+                || frames
+                || faults
+                || self.is_ready()
+                || (self.hca.has_events() && !blocked),
             busy,
             polls: self.hca.polls(),
             wait: deadline.map(|at| at.saturating_sub(now)),
@@ -421,6 +429,32 @@ impl Function {
     /// Whether commands or queues have work.
     fn is_ready(&self) -> bool {
         self.commands.rung != 0 || self.hca.has_sends() || self.hca.rdma.is_ready() || !self.hca.flushes.is_empty()
+    }
+
+    /// Tells the driver of page faults, as many as their event queue has room for; whether there is more to do at once.
+    fn tell_faults(&mut self, now: u64) -> bool {
+        for _ in 0..EVENTS_PER_PORTION {
+            let Some((token, event)) = self.hca.paging.untold() else { return false };
+            let eq = self.hca.queue_for(event.event_type).and_then(|eqn| self.hca.objects.eqs.get(eqn));
+            match eq.map(|entry| entry.object.is_full()) {
+                // Nobody would resume it.
+                None => {
+                    self.hca.event_without_queue(&event);
+                    let _ = self.hca.resume_fault(token, Named::Nothing, true, now);
+                }
+                Some(true) => {
+                    if let Some(polling) = &mut self.hca.polling {
+                        polling.nudge(now);
+                    }
+                    return false;
+                }
+                Some(false) => {
+                    self.hca.paging.told(token);
+                    self.deliver(event);
+                }
+            }
+        }
+        true
     }
 
     /// Passes judgements on keys on to the trace and the summary.

@@ -13,7 +13,7 @@
 //!
 //! The access itself is not issued. A resume tries it again, and it may fault again; a resume with error fails it as a key
 //! that forbids the access would. Each side has one fault at a time, so a guest cannot make more of them than it has
-//! queue pairs, twice.
+//! queue pairs, twice. There may be more of them than the event queue has room for: they wait until the driver takes some.
 //!
 //! There are two ways to say where the page is. In the transport scheme an event names the work queue entry or the peer's
 //! request, and the driver finds the keys; in the memory scheme, which the driver asks for by SET_HCA_CAP, it names the key
@@ -149,6 +149,8 @@ pub struct Paging {
     ud: Operations,
     xrc: Operations,
     pending: BTreeMap<u32, Pending>,
+    /// Events of those that the driver has not been told of, by token.
+    untold: BTreeMap<u32, Event>,
     last: u32,
 }
 
@@ -166,6 +168,7 @@ impl Paging {
             ud: operations("ud"),
             xrc: operations("xrc"),
             pending: BTreeMap::new(),
+            untold: BTreeMap::new(),
             last: 0,
         }
     }
@@ -183,6 +186,17 @@ impl Paging {
     /// Forgets all faults.
     pub fn clear(&mut self) {
         self.pending.clear();
+        self.untold.clear();
+    }
+
+    /// A fault that the driver is to be told of: its token, and the event.
+    pub fn untold(&self) -> Option<(u32, Event)> {
+        self.untold.first_key_value().map(|(token, event)| (*token, *event))
+    }
+
+    /// The driver is told of the fault with `token`.
+    pub fn told(&mut self, token: u32) {
+        self.untold.remove(&token);
     }
 
     fn allows(&self, transport: Transport, operation: Operations) -> bool {
@@ -429,8 +443,8 @@ impl Portion<'_> {
             return true;
         }
         // What nobody would resume fails as it does without paging.
-        let told = self.hca.queue_for(EventType::PAGE_FAULT.0).is_some() && self.hca.has_room_for_events();
-        if !told || (scheme == Scheme::Memory && fault.missing.is_none()) {
+        let heard = self.hca.queue_for(EventType::PAGE_FAULT.0).is_some();
+        if !heard || (scheme == Scheme::Memory && fault.missing.is_none()) {
             return false;
         }
         let token = self.hca.paging.token();
@@ -449,7 +463,9 @@ impl Portion<'_> {
             Some(missing) => (PageFault::MEMORY, memory_event(token, &missing, fault.len)),
             None => transport_event(token, fault),
         };
-        self.hca.raise(Event { event_type: EventType::PAGE_FAULT.0, sub_type: sub_type.0, data, eqn: None });
+        let event = Event { event_type: EventType::PAGE_FAULT.0, sub_type: sub_type.0, data, eqn: None };
+        self.hca.tracer.event(&event);
+        self.hca.paging.untold.insert(token, event);
         true
     }
 }
@@ -512,6 +528,7 @@ impl Hca {
             }
         }
         self.paging.pending.remove(&token);
+        self.paging.untold.remove(&token);
         let Some(qp) = self.objects.qps.get_mut(pending.qpn).map(|entry| &mut entry.object) else { return Ok(()) };
         let flow = &mut qp.flow;
         flow.faults[pending.side.index()] = 0;
@@ -547,6 +564,7 @@ impl Hca {
     pub fn forget_faults(&mut self, faults: [u32; 2]) {
         for token in faults {
             self.paging.pending.remove(&token);
+            self.paging.untold.remove(&token);
         }
     }
 }

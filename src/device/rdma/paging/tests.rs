@@ -623,6 +623,54 @@ fn both_sides_of_many_queue_pairs_fault_once_each() {
 }
 
 #[test]
+fn faults_wait_for_room_in_their_event_queue() {
+    let mut pager = Pager::new(&[]);
+    pager.rig.ok(&QueueRig::naming(0x302, pager.eq.eqn), 16);
+    pager.eq = pager.rig.create_eq(2, 1 << EventType::PAGE_FAULT.0, 3);
+    let region = pager.region();
+    const PAIRS: usize = 20;
+    let mut pairs: Vec<(Qp, Qp)> = (0..PAIRS).map(|_| pager.rig.pair(QpType::RC, NO_RETRY)).collect();
+    for (a, b) in &mut pairs {
+        WAYS[0].1(&mut pager, a, b, region);
+    }
+    pager.rig.settle();
+    assert!(!pager.rig.function.hca().internal_error(), "it is not the driver's fault that there are so many");
+    // One that has not been told of goes with its queue pair.
+    let (last, peer) = pairs.pop().expect("a pair");
+    for qpn in [last.qpn, peer.qpn] {
+        pager.rig.ok(&QueueRig::naming(0x501, qpn), 16);
+    }
+    pager.all(region);
+    for (a, _) in &mut pairs {
+        let told = pager.fault();
+        assert_eq!(told.queue, a.qpn);
+        pager.resume(told, false);
+        pager.success(&mut a.cq);
+    }
+    pager.none();
+    assert_eq!(pager.pending(), 0);
+}
+
+#[test]
+fn a_fault_that_was_not_told_before_its_event_queue_went_is_an_error() {
+    let mut pager = Pager::new(&[]);
+    pager.rig.ok(&QueueRig::naming(0x302, pager.eq.eqn), 16);
+    pager.eq = pager.rig.create_eq(2, 1 << EventType::PAGE_FAULT.0, 2);
+    let region = pager.region();
+    let mut pairs: Vec<(Qp, Qp)> = (0..6).map(|_| pager.rig.pair(QpType::RC, NO_RETRY)).collect();
+    for (a, b) in &mut pairs {
+        WAYS[2].1(&mut pager, a, b, region);
+    }
+    pager.rig.settle();
+    pager.rig.ok(&QueueRig::naming(0x302, pager.eq.eqn), 16);
+    pager.rig.pass(WHILE);
+    for (a, _) in &mut pairs[4..] {
+        assert_eq!(pager.failure(&mut a.cq), CqeSyndrome::REMOTE_ACCESS_ERR);
+    }
+    assert_eq!(pager.pending(), 4, "the driver was told of these");
+}
+
+#[test]
 fn where_nobody_takes_page_faults_a_missing_page_is_an_error() {
     for (name, way, sender, _) in WAYS {
         for without in ["events", "capability"] {
