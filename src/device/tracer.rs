@@ -363,11 +363,10 @@ impl Hca {
             tracer.next = (tracer.next + 1) % (ring.len() / BLOCK as u64);
             tracer.untold = true;
         }
-        let tracer = &mut self.tracer;
-        if tracer.untold && tracer.armed {
-            (tracer.untold, tracer.armed) = (false, false);
-            // The event tells of memory that has to be there by then.
-            bus.drain(Scope::Key(ring.key >> 8));
+        if self.tracer.untold && self.tracer.armed && self.has_room_for_events() {
+            (self.tracer.untold, self.tracer.armed) = (false, false);
+            // The event tells of memory that has to be there by then, whatever keys the ring's own leads to.
+            bus.drain(Scope::Stream(Stream::Command));
             let (event_type, sub_type) = (EventType::DEVICE_TRACER.0, TracerEvent::TRACES_AVAILABLE.0);
             self.raise(Event { event_type, sub_type, data: [0; 28], eqn: None });
         }

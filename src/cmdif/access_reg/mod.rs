@@ -60,6 +60,7 @@ syndromes! {
     34 TRACE_STATUS "trace_status is reserved, or there is no buffer";
     35 STRING_DB "the string database has no such part";
     36 CORE_DUMP_TYPE "core dumps of that type are not advertised";
+    37 NOT_TRACING "the tracer does not run, or cannot write its ring: the core dump has nowhere to go";
 }
 
 /// A register's image after the access.

@@ -127,7 +127,7 @@ fn write(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
             refuse(syn::DUMP_KEY)
         })?;
         // What the command's answer tells of is there when it is.
-        ctx.bus.drain(crate::dma::order::Scope::Key(request.mkey() >> 8));
+        ctx.bus.drain(crate::dma::order::Scope::Stream(crate::dma::Stream::Command));
     }
     cursor.sequence = (request.seq_num() + 1) & 0xf;
     out.set_seq_num(cursor.sequence);

@@ -170,9 +170,10 @@ fn write_core_dump(ctx: &mut Ctx<'_>, data: &[u8]) -> Image {
     ctx.hca.tracer.tick(ctx.now);
     ctx.hca.core_dump();
     ctx.hca.write_traces(ctx.bus);
-    if let Some(ring) = ctx.hca.tracer.ring() {
-        ctx.bus.drain(crate::dma::order::Scope::Key(ring.key >> 8));
+    if !ctx.hca.tracer.is_running() {
+        return Err(refuse(syn::NOT_TRACING));
     }
+    ctx.bus.drain(crate::dma::order::Scope::Stream(crate::dma::Stream::Command));
     let out = CoreDumpReg::zeroed();
     Ok(out.into_inner())
 }

@@ -307,6 +307,70 @@ fn a_block_is_whole_when_its_timestamp_is_seen() {
     }
 }
 
+#[test]
+fn an_event_of_traces_waits_for_room() {
+    let mut rig = rig_with(&[]);
+    start(&mut rig);
+    told(&mut rig);
+    for _ in 0..10_000 {
+        let hca = rig.function.hca_mut();
+        hca.raise(crate::device::hca::Event { event_type: 0xff, sub_type: 0, data: [0; 28], eqn: None });
+    }
+    rig.settle();
+    assert!(told(&mut rig), "the driver asked to be told");
+}
+
+#[test]
+fn a_core_dump_that_goes_nowhere_is_refused() {
+    let mut rig = rig_with(&[]);
+    let dump = CoreDumpReg::zeroed().into_inner();
+    assert_eq!(refused(&mut rig, RegisterId::CORE_DUMP, &dump), bad(syn::NOT_TRACING));
+    let key = start(&mut rig);
+    rig.ok(&QueueRig::naming(Opcode::DESTROY_MKEY.0, key >> 8), 16);
+    assert_eq!(refused(&mut rig, RegisterId::CORE_DUMP, &dump), bad(syn::NOT_TRACING));
+}
+
+/// A ring behind a list of keys: what the event tells of is in another key than the one that is named.
+#[test]
+fn traces_are_there_before_their_event_whatever_key_leads_to_them() {
+    for policy in ["lifo", "tail-first", "random"] {
+        let order = format!("order.policy={policy}");
+        let profile = Profile::with("connectx10-c2c", &["firmware.tracer=true", &order]).expect("a legal profile");
+        let mut rig = QueueRig::with(profile);
+        rig.write(RING, &vec![0; RING_BYTES]);
+        let child = relaxed_key(&mut rig);
+        let pd = rig.function.hca().objects.mkeys.get(child >> 8).expect("a key").object.context.pd;
+        let mut input = CreateMkeyIn::with_tail(16);
+        input.set_opcode(Opcode::CREATE_MKEY.0.into());
+        input.set_translations_octword_actual_size(1);
+        input.klm_pas_mtt_mut()[4..8].copy_from_slice(&child.to_be_bytes());
+        input.klm_pas_mtt_mut()[8..].copy_from_slice(&RING.to_be_bytes());
+        let mut mkc = input.memory_key_mkey_entry_mut();
+        mkc.set_access_mode_1_0(3);
+        mkc.set_lw(1);
+        mkc.set_lr(1);
+        mkc.set_relaxed_ordering_write(1);
+        mkc.set_pd(pd);
+        mkc.set_qpn(0xff_ffff);
+        mkc.set_log_page_size(12 + LOG_PAGES);
+        mkc.set_translations_octword_size(1);
+        mkc.set_len(RING_BYTES as u64);
+        let parent = CreateMkeyOut::new(rig.ok(input.as_bytes(), 16)).unwrap().mkey_index() << 8;
+        start_with(&mut rig, parent);
+        rig.post(0, &Rig::input(0x800, 0, 16), 16);
+        rig.ring(1);
+        while rig.tick() {}
+        rig.clock.advance(PATIENCE_NS);
+        let mut seen = told(&mut rig);
+        while !seen {
+            assert!(rig.tick(), "{policy}: no event");
+            seen = told(&mut rig);
+        }
+        let messages = Reader::default().read(&rig.read(RING, RING_BYTES));
+        assert!(!messages.is_empty(), "{policy}: the event came first");
+    }
+}
+
 /// The strict device judges the kernel's key as any other, and says so in the trace that there is not.
 #[test]
 fn a_strict_device_refuses_the_keys_that_the_kernel_makes() {
