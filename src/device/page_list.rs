@@ -99,7 +99,9 @@ impl PageList {
 
     /// The page addresses as a query command returns them.
     pub fn to_pas(&self) -> Vec<u8> {
-        self.pages.iter().flat_map(|page| page.to_be_bytes()).collect()
+        let mut pas = Vec::with_capacity(8 * self.pages.len());
+        self.pages.iter().for_each(|page| pas.extend_from_slice(&page.to_be_bytes()));
+        pas
     }
 }
 

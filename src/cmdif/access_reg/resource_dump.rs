@@ -33,8 +33,8 @@ pub(super) const REGISTERS: &[Register] =
 const ALL: u32 = 0xffff;
 /// Bytes of `inline_data`.
 const INLINE: usize = 208;
-/// Bytes of one access at most, so that it takes little time.
-const MAX_BYTES: usize = 64 << 10;
+/// Bytes of one access at most, so that it takes little time: the query behind a context may tell of a long list of pages.
+const MAX_BYTES: usize = 8 << 10;
 /// `dump_version`.
 const VERSION: u32 = 1;
 

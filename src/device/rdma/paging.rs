@@ -23,11 +23,11 @@ use std::collections::BTreeMap;
 
 use bitflags::bitflags;
 
-use super::Portion;
 use super::memory::{Keys, MemoryError, Reach, Who};
 use super::packet::{Remote, Transport, psn_add};
 use super::responder::Refusal;
 use super::state::{Job, ResponderStall, Settings, Stall, Started, transport};
+use super::{PART_COST, Portion, TRAIN_PARTS};
 use crate::device::capabilities::{Capabilities, ODP};
 use crate::device::hca::{Event, Hca};
 use crate::mkey::translate::{Access, KeyError, Missing};
@@ -433,6 +433,8 @@ impl Portion<'_> {
 
     /// Tells the driver of a fault, unless it was told of one of this side; `false` if it cannot be told.
     fn raise(&mut self, fault: &Fault) -> bool {
+        // The walk to the page was in vain, and may have been long.
+        self.spent += TRAIN_PARTS * PART_COST;
         let Some(qp) = self.hca.objects.qps.get(fault.qpn).map(|entry| &entry.object) else { return false };
         let paging = &self.hca.paging;
         let Some(scheme) = paging.scheme else { return false };

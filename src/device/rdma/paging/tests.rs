@@ -652,6 +652,42 @@ fn faults_wait_for_room_in_their_event_queue() {
 }
 
 #[test]
+fn a_portion_of_work_has_room_for_few_faults() {
+    let mut pager = Pager::new(&[]);
+    let (region, key) = (pager.region(), pager.rig.key);
+    // Each byte of the target is a part of its own, and the last one is missing.
+    const LEN: usize = 1024;
+    let pieces: Vec<u8> = (0..LEN)
+        .flat_map(|i| {
+            let (child, va) = if i == LEN - 1 { (region.key, VA) } else { (key, 0x200_0000 + 2 * i as u64) };
+            [&1u32.to_be_bytes()[..], &child.to_be_bytes(), &va.to_be_bytes()].concat()
+        })
+        .collect();
+    let list = pager.rig.create_listed_key(&pieces, |mkc| {
+        mkc.set_access_mode_1_0(2);
+        mkc.set_translations_octword_size(LEN as u32);
+        mkc.set_len(LEN as u64);
+    });
+    let mut pairs: Vec<(Qp, Qp)> = (0..60).map(|_| pager.rig.pair(QpType::RC, NO_RETRY)).collect();
+    for (a, _) in &mut pairs {
+        let segments = [remote(0, list), data(LEN as u32, key, 0x210_0000)].concat();
+        pager.rig.post_send(a, WqeOpcode::RDMA_WRITE, &segments, |_| {});
+        pager.rig.ring_send(a);
+    }
+    let mut most = 0;
+    loop {
+        let before = pager.rig.function.hca().rdma.traffic.page_faults;
+        let more = pager.rig.function.work().more;
+        most = most.max(pager.rig.function.hca().rdma.traffic.page_faults - before);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(pager.pending(), pairs.len());
+    assert!(most <= 16, "{most} walks of {LEN} parts in one portion");
+}
+
+#[test]
 fn a_fault_that_was_not_told_before_its_event_queue_went_is_an_error() {
     let mut pager = Pager::new(&[]);
     pager.rig.ok(&QueueRig::naming(0x302, pager.eq.eqn), 16);
