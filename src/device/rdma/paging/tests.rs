@@ -13,6 +13,8 @@ use crate::profile::Profile;
 use crate::testing::queues::{Eq, QueueRig};
 use crate::testing::rdma::{Cq, Link, Qp, RdmaRig, data, inline, remote};
 
+mod random;
+
 const PAGE: u64 = 4096;
 /// Pages of every region.
 const PAGES: u64 = 8;
@@ -1167,23 +1169,20 @@ fn what_was_dropped_before_an_entry_that_fails_is_asked_for_again() {
 
 #[test]
 fn what_a_receiver_was_not_ready_for_is_sent_again_before_an_entry_that_fails() {
-    let mut pager = Pager::new(&[]);
+    let mut pager = Pager::new(&["wire.fault=[\"delay:us=50,kind=send,nth=1\"]"]);
     let (mut a, mut b) = pager.rig.pair(QpType::RC, NO_RETRY);
     let (region, key) = (pager.region(), pager.rig.key);
     let to = pager.rig.memory(PAGE);
     pager.rig.post_send(&mut a, WqeOpcode::SEND, &inline(b"early"), |_| {});
     pager.rig.post_send(&mut a, WqeOpcode::RDMA_WRITE, &[remote(to, key), data(2, region.key, VA)].concat(), |_| {});
     pager.rig.ring_send(&a);
-    let mut told = None;
-    for _ in 0..3 {
-        told = told.or_else(|| pager.event());
-        pager.rig.pass(WHILE);
-    }
-    assert_eq!(told, None, "the SEND is waited for first");
+    let told = pager.fault();
+    pager.rig.pass(60_000);
+    assert_eq!(pager.rig.function.hca().rdma.traffic.receiver_not_ready, 1, "while the sender waits for its page");
+    pager.resume(told, true);
     pager.rig.post_receive(&mut b, &data(64, key, to + 64));
     pager.rig.pass(WHILE);
     pager.success(&mut a.cq);
-    let told = pager.fault();
-    pager.resume(told, true);
     assert_eq!(pager.failure(&mut a.cq), CqeSyndrome::LOCAL_PROT_ERR);
+    assert_eq!(pager.rig.read(to + 64, 5), b"early");
 }
