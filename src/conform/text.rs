@@ -1,6 +1,7 @@
 //! The matrix as text.
 
 use super::result::{Cell, Matrix};
+use crate::trace::human::harmless;
 use std::fmt::Write as _;
 
 /// The table, then what is said of each row; with `cells`, what it is drawn from.
@@ -36,7 +37,8 @@ pub fn text(matrix: &Matrix, cells: bool) -> String {
             }
         }
     }
-    out
+    // What a guest has said must not drive the user's terminal.
+    out.lines().flat_map(|line| [harmless(line), "\n".into()]).collect()
 }
 
 /// The last part of a path.
@@ -71,7 +73,22 @@ fn counted(lines: &[String]) -> Vec<(&str, String)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::{Kernel, Row, SCHEMA, Verdict};
     use super::*;
+
+    #[test]
+    fn what_a_guest_says_does_not_drive_the_terminal() {
+        let row = Row { says: "red \x1b[31m\nnext".into(), ..row() };
+        let kernel = Kernel { name: "7.3".into(), release: "7.3\x07".into(), rows: vec![row] };
+        let matrix = Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), kernels: vec![kernel] };
+        let text = text(&matrix, true);
+        assert!(text.contains("red \\u{1b}[31m\nnext") && text.contains("Linux 7.3\\u{7}"), "{text}");
+    }
+
+    fn row() -> Row {
+        let (id, title) = ("flags/x".to_owned(), "x".to_owned());
+        Row { id, title, verdict: Verdict::Ready, says: String::new(), cells: Vec::new() }
+    }
 
     #[test]
     fn lines_that_are_alike_are_told_once() {

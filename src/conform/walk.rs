@@ -4,10 +4,12 @@ use super::keys::{Key, Known};
 use super::result::{Cell, Row, Verdict};
 use super::session::{LogLine, Lost, Session, Step};
 use crate::run::accel::Decided;
+use crate::run::console;
 use crate::run::images::Images;
 use crate::run::progress::Progress;
 use crate::run::workdir::WorkDir;
 use crate::run::{RunError, RunOptions};
+use crate::trace::human;
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::time::Duration;
@@ -39,18 +41,11 @@ pub struct Trial {
     pub keys: Vec<Key>,
 }
 
-/// Messages of a kernel that has found a fault in itself: those that leave it broken, then all.
-const BROKEN: [&str; 4] = ["BUG:", "Oops", "kernel BUG at", "general protection"];
-const TROUBLE: [&str; 6] = ["BUG:", "Oops", "kernel BUG at", "general protection", "WARNING:", "Call Trace"];
-
 impl Trial {
     /// The line in which the kernel complained of itself: of an oops or a warning with a trace.
     fn trouble(&self) -> Option<&str> {
-        let line_with = |words: &[&str]| {
-            let mut lines = self.log.iter().map(|line| line.text.as_str());
-            lines.find(|line| words.iter().any(|word| line.contains(word)))
-        };
-        line_with(&BROKEN).or_else(|| line_with(&TROUBLE))
+        let line = |is: fn(&str) -> bool| self.log.iter().map(|line| line.text.as_str()).find(|line| is(line));
+        line(console::is_broken).or_else(|| line(console::is_trouble))
     }
 
     /// As a cell; one in which the kernel complained of itself or was lost is bad whatever the call came to.
@@ -72,11 +67,10 @@ impl Trial {
 /// The answer of a row in one of whose cells the kernel was lost, broke or complained of itself: whatever else the row
 /// found does not count beside it.
 pub fn trouble(cells: &[Cell]) -> Option<(Verdict, String)> {
-    let broken = |cell: &&Cell| BROKEN.iter().any(|word| cell.trouble.contains(word));
     if let Some(cell) = cells.iter().find(|cell| cell.outcome == "crash") {
-        return Some((Verdict::Crash, format!("{}: {}", cell.column, cell.detail.lines().next().unwrap_or_default())));
+        return Some((Verdict::Crash, format!("{}: {}", cell.column, in_a_line(&cell.detail))));
     }
-    if let Some(cell) = cells.iter().find(broken) {
+    if let Some(cell) = cells.iter().find(|cell| console::is_broken(&cell.trouble)) {
         return Some((Verdict::Crash, format!("{}: the kernel broke: {}", cell.column, cell.trouble)));
     }
     let cell = cells.iter().find(|cell| !cell.trouble.is_empty())?;
@@ -85,6 +79,12 @@ pub fn trouble(cells: &[Cell]) -> Option<(Verdict, String)> {
 
 /// Errnos with which a kernel says that it does not have a call.
 const NOT_THERE: [&str; 5] = ["EOPNOTSUPP", "ENOTSUP", "EPROTONOSUPPORT", "ENOTTY", "ENOSYS"];
+
+/// How a guest was lost, in one line, with the fault of its kernel if there was one.
+fn in_a_line(how: &str) -> String {
+    let (first, headline) = (how.lines().next().unwrap_or_default(), console::headline(how));
+    if headline == first { first.to_owned() } else { format!("{first}: {headline}") }
+}
 
 /// Whether a try found nothing to try: what it needs is missing, or the kernel says that it does not have the call.
 pub fn is_missing(cell: &Cell) -> bool {
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             Lost::Stop(error) => return Err(error),
         };
         self.session = None;
-        self.progress.note(&format!("{}: {}", self.options.kernel, how.lines().next().unwrap_or_default()));
+        self.progress.note(&format!("{}: {}", self.options.kernel, human::harmless(&in_a_line(&how))));
         Ok(how)
     }
 
@@ -239,7 +239,9 @@ fn read(result: Map<String, Value>) -> Outcome {
         return Outcome::Errno(name);
     }
     if let Some(signal) = text("died") {
-        return Outcome::Crash(format!("the kernel ended the program with {signal}"));
+        // The kernel ends a program in whose call it breaks; where it is not that, the program has left its own stack.
+        let stack = text("where").unwrap_or_default();
+        return Outcome::Crash(format!("the walk's own program ended with {signal}\n{stack}").trim_end().to_owned());
     }
     if let Some(stack) = result.get("hung") {
         let at = stack.as_array().and_then(|lines| lines.first()).and_then(Value::as_str).unwrap_or("user space");

@@ -8,6 +8,7 @@
 //! (parent-death signal); the working directory of a killed run is removed by the next one.
 
 pub mod accel;
+pub mod console;
 pub mod device;
 pub mod guest;
 pub mod images;

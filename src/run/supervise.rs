@@ -33,8 +33,6 @@ const TICK: Duration = Duration::from_millis(50);
 const START_LIMIT: Duration = Duration::from_secs(20);
 const END_LIMIT: Duration = Duration::from_secs(20);
 const ASKED_LIMIT: Duration = Duration::from_secs(5);
-/// Lines of the console that an error shows.
-const CONSOLE_LINES: usize = 12;
 
 /// A run and what it needs.
 pub(super) struct Run<'a> {
@@ -471,8 +469,7 @@ impl Run<'_> {
     fn console(&self) -> String {
         let text = fs::read(self.work.path("console.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-        let last = &lines[lines.len().saturating_sub(CONSOLE_LINES)..];
+        let last = super::console::end(&text);
         if last.is_empty() {
             return String::new();
         }

@@ -10,6 +10,7 @@
 
 use super::FORMAT;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
@@ -187,13 +188,16 @@ pub fn print(mut input: impl BufRead, mut out: impl Write, options: &Options) ->
 /// Writes a line. Control characters are written as escapes: a trace may come from anywhere, and what it holds must not
 /// drive the reader's terminal.
 fn put_line(out: &mut impl Write, line: &str) -> io::Result<()> {
-    for part in line.split_inclusive(char::is_control) {
-        match part.char_indices().next_back() {
-            Some((at, last)) if last.is_control() => write!(out, "{}{}", &part[..at], last.escape_default())?,
-            _ => out.write_all(part.as_bytes())?,
-        }
+    writeln!(out, "{}", harmless(line))
+}
+
+/// Text with its control characters as escapes.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
     }
-    out.write_all(b"\n")
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
 }
 
 fn finish(mut out: impl Write, result: Result<Counts, TraceError>) -> Result<Counts, TraceError> {

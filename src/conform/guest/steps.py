@@ -29,7 +29,7 @@ def prepare():
     """What each step would do again in its own process: imports, and waiting for the driver to be up."""
     with contextlib.suppress(ImportError):
         import pyverbs.addr, pyverbs.cq, pyverbs.mr, pyverbs.pd, pyverbs.qp, pyverbs.wr  # noqa: E401, F401
-        import pyverbs.device, pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.mlx5.mlx5dv_objects  # noqa: E401, F401
+        import pyverbs.device, pyverbs.providers.mlx5.mlx5dv  # noqa: E401, F401
     settled()
 
 

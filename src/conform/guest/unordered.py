@@ -1,6 +1,7 @@
 """READ after WRITE on one queue pair, through a key that does or does not ask for their order."""
 
 import paths
+import uverbs
 from uverbs import LOCAL_WRITE, RELAXED, REMOTE_READ, REMOTE_WRITE
 
 SIZE = 64
@@ -51,14 +52,12 @@ def read_after_write(device, unordered_key, rounds, wait):
     import pyverbs.enums as e
     from pyverbs.mr import MR
     from pyverbs.pd import PD
-    from pyverbs.providers.mlx5 import mlx5_enums as dve
-    from pyverbs.providers.mlx5.mlx5dv_objects import Mlx5DvObj
     from pyverbs.wr import SGE, SendWR
 
     bench = paths.Bench(device, devx=True)
     paths.KEPT.append(bench)
     pd = PD(bench.context)
-    bench.pdn = Mlx5DvObj(dve.MLX5DV_OBJ_PD, pd=pd).dvpd.pdn
+    bench.pdn = uverbs.pd_number(bench.context, pd.handle)
     flags = RELAXED | REMOTE_READ | REMOTE_WRITE | (1 << 21 if unordered_key else 0)
     rkey = paths.devx_mkey(bench, flags)["rkey"]
     local = MR(pd, 4096, LOCAL_WRITE | RELAXED)

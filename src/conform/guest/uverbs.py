@@ -21,11 +21,12 @@ CMD_ALLOC_PD, CMD_DEALLOC_PD, CMD_REG_MR, CMD_REREG_MR, CMD_DEREG_MR, CMD_ALLOC_
 REREG_ACCESS = 4
 
 # Objects and methods of the ioctl interface; bit 12 marks the driver's own.
-OBJECT_MR = 7
+OBJECT_PD, OBJECT_MR = 1, 7
 METHOD_DM_MR_REG, METHOD_MR_DESTROY, METHOD_REG_DMABUF_MR, METHOD_REG_MR = 0, 1, 4, 5
 DRIVER = 1 << 12
 OBJECT_DEVX_UMEM = DRIVER + 2
 METHOD_DEVX_UMEM_REG = DRIVER
+METHOD_PD_QUERY = DRIVER
 
 RDMA_VERBS_IOCTL = 3 << 30 | 24 << 16 | 0x1B << 8 | 1
 DRIVER_MLX5 = 1
@@ -90,6 +91,13 @@ def ioctl(context, object_id, method_id, attributes):
 def alloc_pd(context):
     """(handle, number in the device) of a new protection domain."""
     return struct.unpack("<II", write_command(context, CMD_ALLOC_PD, b"", 8))
+
+
+def pd_number(context, pd_handle):
+    """The number in the device of a protection domain that a library has made."""
+    number = Out(DRIVER + 1)
+    ioctl(context, OBJECT_PD, METHOD_PD_QUERY, [handle(DRIVER, pd_handle), number])
+    return number.get()
 
 
 def dealloc_pd(context, pd_handle):

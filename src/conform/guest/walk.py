@@ -7,6 +7,7 @@ the step made the device do stands before that in the device's trace. The first 
 Each step runs in a process of its own: where the kernel kills it, or does not return from it, the walk goes on.
 """
 
+import faulthandler
 import json
 import os
 import re
@@ -23,6 +24,8 @@ FENCE_LIMIT = 10
 MOST_LINES = 200
 DRIVERS = re.compile(r"mlx5|infiniband|ib_core|uverbs|rdma")
 TROUBLE = re.compile(r"BUG:|Oops|kernel BUG at|WARNING:|general protection|unable to handle|cut here|Call Trace")
+# A fault of a program, not of the kernel.
+PROGRAM = re.compile(r"^traps: ")
 TROUBLE_ENDS = re.compile(r"end trace")
 
 
@@ -46,7 +49,7 @@ class KernelLog:
             head, _, text = record.partition(";")
             level = int(head.split(",")[0]) & 7
             text = text.split("\n")[0]
-            self.in_trace = self.in_trace or bool(TROUBLE.search(text))
+            self.in_trace = self.in_trace or bool(TROUBLE.search(text) and not PROGRAM.search(text))
             warning = level <= 4 and not of_drivers
             if (self.in_trace or warning or DRIVERS.search(text)) and len(lines) < MOST_LINES:
                 lines.append({"level": level, "text": text})
@@ -60,6 +63,8 @@ def apart(function, limit):
     pid = os.fork()
     if pid == 0:
         os.close(ours)
+        # Where a fault ends the program, Python's stack stands in place of the result.
+        faulthandler.enable(theirs)
         try:
             result = function()
         except uverbs.Unavailable as error:
@@ -77,7 +82,9 @@ def apart(function, limit):
         if not chunk:
             os.close(ours)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            return {"died": signal.Signals(-code).name} if code < 0 else json.loads(data)
+            if code < 0:
+                return {"died": signal.Signals(-code).name, "where": data.decode(errors="replace")[:4096]}
+            return json.loads(data)
         data += chunk
     os.close(ours)
     where = stack(pid)
