@@ -168,22 +168,25 @@ fn stored(path: &Path) -> Result<Matrix, Error> {
     expect::read(path).map_err(|error| failed(&Some(path.to_owned()), error))
 }
 
-/// A file that is opened before the walk and written after it; what was in it is kept until then.
+/// A file that is opened before the walk and written after it; what was in it is kept until then, and a new one that is not
+/// written is removed.
 struct Record {
     path: PathBuf,
     file: File,
+    is_new: bool,
 }
 
 impl Record {
     fn open(path: &Path) -> Result<Record, Error> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        match file {
-            Ok(file) => Ok(Record { path: path.to_owned(), file }),
-            Err(source) => Err(Error::Run(RunError::File { path: path.to_owned(), source })),
-        }
+        let record = |file, is_new| Record { path: path.to_owned(), file, is_new };
+        let new = OpenOptions::new().write(true).create_new(true).open(path).map(|file| record(file, true));
+        let old = || OpenOptions::new().write(true).open(path).map(|file| record(file, false));
+        new.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { old() } else { Err(error) })
+            .map_err(|source| Error::Run(RunError::File { path: path.to_owned(), source }))
     }
 
     fn write(mut self, text: &str) -> Result<(), Error> {
+        self.is_new = false;
         let mut write = || {
             // A pipe has no length.
             if self.file.metadata()?.is_file() {
@@ -200,6 +203,15 @@ fn say(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::Run(RunError::System(error))),
         _ => Ok(()),
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.is_new {
+            // An error here hides the one that ended the walk.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -225,6 +237,8 @@ mod tests {
         Record::open(&path).unwrap().write("new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         std::fs::remove_file(&path).unwrap();
+        drop(Record::open(&path).unwrap());
+        assert!(!path.exists(), "an empty file is no record");
         assert!(Record::open(Path::new("/nowhere/result.json")).is_err());
     }
 
