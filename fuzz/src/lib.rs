@@ -16,6 +16,7 @@
 //! | [`wire`] | a driver and its peers | frames |
 //! | [`ethernet`] | a driver and its peers | Ethernet queues, flow tables, frames |
 //! | [`packet`] | peers | RoCE frames |
+//! | [`paging`] | a driver | queue pairs without pages, dumps, the tracer, device memory |
 //! | [`wqe`] | a poster of work | work requests that change memory keys |
 //!
 //! Besides never panicking, hanging or growing, the function must be usable by the next driver after any input; see
@@ -31,6 +32,7 @@ pub mod machine;
 pub mod mailbox;
 pub mod order;
 pub mod packet;
+pub mod paging;
 pub mod templates;
 pub mod trace;
 pub mod vfio_user;
