@@ -7,7 +7,6 @@ use crate::conform::{self, Options, SECTIONS, expect, html, markdown, result::Ma
 use crate::run::{self, RunError, RunOptions};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -92,44 +91,38 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     let expected = args.expect.as_deref().map(stored).transpose()?;
     let options = options(args, log)?;
     let sections: Vec<&str> = options.chosen().map(|section| section.name).collect();
-    if let (Some(expected), None) = (&expected, &args.from) {
+    if let (Some((path, expected)), None) = (&expected, &args.from) {
         let names: Vec<&str> = options.kernels.iter().map(String::as_str).collect();
-        expect::stored(expected, &names).map_err(|error| failed(&args.expect, error))?;
+        expect::stored(expected, &names, &sections).map_err(|error| failed(path, error))?;
     }
-    let json = args.json.as_deref().map(Record::open).transpose()?;
-    let markdown = args.markdown.as_deref().map(Record::open).transpose()?;
-    let page = args.html.as_deref().map(Record::open).transpose()?;
+    let records = records(args)?;
     let (matrix, walked) = match &args.from {
         Some(path) => {
-            let mut matrix = stored(path)?;
+            let (_, mut matrix) = stored(path)?;
             matrix.retain(&sections);
             (matrix, Ok(()))
         }
         None => {
             let mut matrix = options.matrix();
             let walked = conform::conform(&options, &mut matrix);
+            matrix.complete = walked.is_ok();
             (matrix, walked)
         }
     };
-    // What was walked before an error is shown and not recorded: a record is whole.
-    if log.quiet == 0 && (walked.is_ok() || !matrix.kernels.is_empty()) {
-        say(&text::text(&matrix, args.cells))?;
+    // An error ends the walk; what it has until then is not lost, and is no whole result either.
+    if matrix.complete || !matrix.kernels.is_empty() {
+        for (path, form) in records {
+            form(&matrix).and_then(|text| run::write_whole(path, &text)).map_err(|error| failed(path, error))?;
+        }
+        if log.quiet == 0 {
+            say(&text::text(&matrix, args.cells))?;
+        }
     }
     walked?;
-    if let Some(record) = json {
-        let json = serde_json::to_string_pretty(&matrix).map_err(io::Error::from).map_err(RunError::System)?;
-        record.write(&(json + "\n"))?;
-    }
-    if let Some(record) = markdown {
-        record.write(&markdown::page(&matrix))?;
-    }
-    if let Some(record) = page {
-        record.write(&html::page(&matrix))?;
-    }
-    let Some(expected) = expected else {
+    let Some((path, expected)) = expected else {
         return Ok(if matrix.worst() >= Verdict::Finding { EXIT_FINDING } else { super::EXIT_CLEAN });
     };
-    let difference = expect::compare(&expected, &matrix, &sections).map_err(|error| failed(&args.expect, error))?;
+    let difference = expect::compare(&expected, &matrix, &sections).map_err(|error| failed(path, error))?;
     say(&format!("\n{}", difference.text()))?;
     Ok(if difference.regressions.is_empty() { super::EXIT_CLEAN } else { EXIT_FINDING })
 }
@@ -159,43 +152,36 @@ fn options(args: &ConformArgs, log: &LogArgs) -> Result<Options, Error> {
     Ok(Options { kernels, sections, policies, run, serve, profile: profile.name })
 }
 
-fn failed(path: &Option<PathBuf>, error: impl std::fmt::Display) -> Error {
-    let name = path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-    Error::Run(RunError::System(io::Error::other(format!("{name}: {error}"))))
+fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
+    Error::Run(RunError::System(io::Error::other(format!("{}: {error}", path.display()))))
 }
 
-fn stored(path: &Path) -> Result<Matrix, Error> {
-    expect::read(path).map_err(|error| failed(&Some(path.to_owned()), error))
+fn stored(path: &Path) -> Result<(&Path, Matrix), Error> {
+    expect::read(path).map(|matrix| (path, matrix)).map_err(|error| failed(path, error))
 }
 
-/// A file that is opened before the walk and written after it; what was in it is kept until then, and a new one that is not
-/// written is removed.
-struct Record {
-    path: PathBuf,
-    file: File,
-    is_new: bool,
-}
-
-impl Record {
-    fn open(path: &Path) -> Result<Record, Error> {
-        let record = |file, is_new| Record { path: path.to_owned(), file, is_new };
-        let new = OpenOptions::new().write(true).create_new(true).open(path).map(|file| record(file, true));
-        let old = || OpenOptions::new().write(true).open(path).map(|file| record(file, false));
-        new.or_else(|error| if error.kind() == io::ErrorKind::AlreadyExists { old() } else { Err(error) })
-            .map_err(|source| Error::Run(RunError::File { path: path.to_owned(), source }))
+/// Where the result goes, by form.
+fn records(args: &ConformArgs) -> Result<Vec<(&Path, Form)>, Error> {
+    let forms: [(_, Form); 3] = [
+        (&args.json, json),
+        (&args.markdown, |matrix| Ok(markdown::page(matrix))),
+        (&args.html, |matrix| Ok(html::page(matrix))),
+    ];
+    let mut records: Vec<(&Path, Form)> = Vec::new();
+    for (path, form) in forms.into_iter().filter_map(|(path, form)| Some((path.as_deref()?, form))) {
+        if records.iter().any(|(other, _)| *other == path) {
+            return Err(failed(path, "one file cannot have two forms"));
+        }
+        run::can_be_written(path).map_err(|error| failed(path, error))?;
+        records.push((path, form));
     }
+    Ok(records)
+}
 
-    fn write(mut self, text: &str) -> Result<(), Error> {
-        self.is_new = false;
-        let mut write = || {
-            // A pipe has no length.
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-            self.file.write_all(text.as_bytes())
-        };
-        write().map_err(|source| Error::Run(RunError::File { path: self.path.clone(), source }))
-    }
+type Form = fn(&Matrix) -> io::Result<String>;
+
+fn json(matrix: &Matrix) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(matrix)? + "\n")
 }
 
 /// A closed pipe is no error.
@@ -203,15 +189,6 @@ fn say(text: &str) -> Result<(), Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::Run(RunError::System(error))),
         _ => Ok(()),
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        if self.is_new {
-            // An error here hides the one that ended the walk.
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -229,17 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn a_record_keeps_its_file_until_it_is_written() {
+    fn a_file_has_one_form_and_can_be_written() {
+        let records_of = |line: &[&str]| {
+            let cli = Cli::try_parse_from([&["cx10", "conform"], line].concat()).unwrap();
+            let Command::Conform(args) = cli.command else { panic!() };
+            records(&args).map(|records| records.len())
+        };
         let path = std::env::temp_dir().join(format!("cx10-conform-record-{}", std::process::id()));
-        std::fs::write(&path, "what was there before").unwrap();
-        drop(Record::open(&path).unwrap());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "what was there before");
-        Record::open(&path).unwrap().write("new").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        std::fs::remove_file(&path).unwrap();
-        drop(Record::open(&path).unwrap());
-        assert!(!path.exists(), "an empty file is no record");
-        assert!(Record::open(Path::new("/nowhere/result.json")).is_err());
+        let path = path.to_str().unwrap();
+        assert_eq!(records_of(&["--json", path, "--html", "/dev/null"]).unwrap(), 2);
+        assert!(!Path::new(path).exists(), "nothing is left by the look");
+        assert!(records_of(&["--markdown", path, "--html", path]).unwrap_err().to_string().contains("two forms"));
+        assert!(records_of(&["--json", "/nowhere/result.json"]).is_err());
     }
 
     #[test]

@@ -30,6 +30,12 @@ pub enum ExpectError {
         /// What it has.
         there: String,
     },
+    /// It has no row of a part of this walk.
+    #[error("it has no part {0} of kernel {1}")]
+    NoPart(String, String),
+    /// The walk was ended by an error.
+    #[error("it is of a walk that did not come to its end")]
+    Incomplete,
 }
 
 /// Reads a stored walk.
@@ -44,7 +50,8 @@ pub fn read(path: &Path) -> Result<Matrix, ExpectError> {
     if let Some(found) = value["schema"].as_u64().filter(|found| *found != u64::from(SCHEMA)) {
         return Err(ExpectError::Schema { found: u32::try_from(found).unwrap_or(u32::MAX) });
     }
-    Ok(serde_json::from_value(value)?)
+    let matrix: Matrix = serde_json::from_value(value)?;
+    if matrix.complete { Ok(matrix) } else { Err(ExpectError::Incomplete) }
 }
 
 /// What differs.
@@ -54,19 +61,24 @@ pub struct Difference {
     pub regressions: Vec<String>,
     /// Rows that are better, or new.
     pub changes: Vec<String>,
+    /// What is compared with what, where that is not plain.
+    pub notes: Vec<String>,
 }
 
 impl Difference {
     /// For people.
     pub fn text(&self) -> String {
         let mut out = String::new();
+        for line in &self.notes {
+            let _ = writeln!(out, "note       {line}");
+        }
         for line in &self.regressions {
             let _ = writeln!(out, "regression {line}");
         }
         for line in &self.changes {
             let _ = writeln!(out, "changed    {line}");
         }
-        if self == &Difference::default() {
+        if self.regressions.is_empty() && self.changes.is_empty() {
             out.push_str("as expected\n");
         }
         out
@@ -75,16 +87,18 @@ impl Difference {
 
 /// The stored walk of each of these kernels. They are told apart by name; one kernel is held against the only one that is
 /// stored whatever they are called, so that a tree can be compared with the release that it grew from.
-pub fn stored<'a>(expected: &'a Matrix, names: &[&str]) -> Result<Vec<&'a Kernel>, ExpectError> {
-    if let ([only], [_]) = (&expected.kernels[..], names) {
-        return Ok(vec![only]);
-    }
+pub fn stored<'a>(expected: &'a Matrix, names: &[&str], sections: &[&str]) -> Result<Vec<&'a Kernel>, ExpectError> {
     let find = |name: &&str| {
-        expected.kernels.iter().find(|kernel| kernel.name == *name).ok_or_else(|| {
+        let alone = expected.kernels.len() == 1 && names.len() == 1;
+        let kernel = expected.kernels.iter().find(|kernel| alone || kernel.name == *name).ok_or_else(|| {
             let there: Vec<&str> = expected.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
             ExpectError::NoKernel { wanted: (*name).to_owned(), there }
-        })
+        })?;
+        match sections.iter().find(|section| kernel.rows.iter().all(|row| row.section() != **section)) {
+            Some(section) => Err(ExpectError::NoPart((*section).to_owned(), kernel.name.clone())),
+            None => Ok(kernel),
+        }
     };
     names.iter().map(find).collect()
 }
@@ -93,7 +107,15 @@ pub fn stored<'a>(expected: &'a Matrix, names: &[&str]) -> Result<Vec<&'a Kernel
 pub fn compare(expected: &Matrix, found: &Matrix, sections: &[&str]) -> Result<Difference, ExpectError> {
     let names: Vec<&str> = found.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
     let mut difference = Difference::default();
-    for (was, is) in stored(expected, &names)?.into_iter().zip(&found.kernels) {
+    if found.profile != expected.profile {
+        difference
+            .notes
+            .push(format!("the device is {}, that of the stored walk was {}", found.profile, expected.profile));
+    }
+    for (was, is) in stored(expected, &names, sections)?.into_iter().zip(&found.kernels) {
+        if was.name != is.name {
+            difference.notes.push(format!("{} is compared with {}", is.name, was.name));
+        }
         compare_kernel(was, is, sections, &mut difference);
     }
     Ok(difference)
@@ -115,9 +137,12 @@ fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut
             new.verdict.name(),
             new.says
         );
-        // A finding for another reason, or in more cells, is news too.
+        // A finding in more cells, or one with which the kernel now complains of itself, is worse; so is a row that cannot
+        // be looked at any more.
         let worse_cells = || old.cells.iter().any(|cell| cell.good == Some(true) && bad(new, &cell.column));
-        if new.verdict > old.verdict || worse_cells() {
+        let complains = |row: &Row| row.cells.iter().any(|cell| !cell.trouble.is_empty());
+        let gone = new.verdict == Verdict::Absent && old.verdict != Verdict::Absent;
+        if new.verdict > old.verdict || gone || worse_cells() || complains(new) && !complains(old) {
             difference.regressions.push(line);
         } else if new.verdict < old.verdict || new.says != old.says {
             difference.changes.push(line);
@@ -125,8 +150,9 @@ fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut
     }
     for new in is.rows.iter().filter(walked).filter(|new| was.row(&new.id).is_none()) {
         let line = format!("{} {}: new, {} ({})", is.name, new.id, new.verdict.name(), new.says);
-        // A new question whose answer is bad is not a regression of the kernel.
-        difference.changes.push(line);
+        // A new question whose answer is bad is not a regression of the kernel, unless it breaks.
+        let lines = if new.verdict == Verdict::Crash { &mut difference.regressions } else { &mut difference.changes };
+        lines.push(line);
     }
 }
 
@@ -148,7 +174,7 @@ mod tests {
             cells: Vec::new(),
         });
         let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), rows: rows.collect() };
-        Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), kernels: vec![kernel] }
+        Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), complete: true, kernels: vec![kernel] }
     }
 
     fn cell(column: &str, good: bool) -> Cell {
@@ -184,6 +210,19 @@ mod tests {
         let new = matrix(&[("a/1", Verdict::Ready, "")]);
         assert_eq!(compare(&old, &new, &["a"]).unwrap(), Difference::default());
         assert_eq!(compare(&old, &new, &["a", "b"]).unwrap().regressions.len(), 1);
+        let missing = compare(&new, &old, &["a", "b"]).unwrap_err();
+        assert_eq!(missing.to_string(), "it has no part b of kernel 7.3", "what was not stored is not compared");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_looked_at_any_more_and_a_new_complaint_are_regressions() {
+        let old = matrix(&[("a/1", Verdict::Finding, "x"), ("a/2", Verdict::Finding, "x")]);
+        let mut new = matrix(&[("a/1", Verdict::Absent, "no module"), ("a/2", Verdict::Finding, "x")]);
+        new.kernels[0].rows[1].cells = vec![Cell { trouble: "WARNING: CPU: 0".into(), ..Cell::default() }];
+        assert_eq!(compare(&old, &new, &["a"]).unwrap().regressions.len(), 2);
+        let crash =
+            matrix(&[("a/1", Verdict::Finding, "x"), ("a/2", Verdict::Finding, "x"), ("a/3", Verdict::Crash, "")]);
+        assert_eq!(compare(&old, &crash, &["a"]).unwrap().regressions.len(), 1);
     }
 
     #[test]
@@ -207,6 +246,8 @@ mod tests {
         let old = matrix(&[("a/1", Verdict::Ready, "")]);
         let new = matrix(&[("a/1", Verdict::Ready, ""), ("b/1", Verdict::Finding, "")]);
         assert_eq!(compare(&old, &new, &["a"]).unwrap(), Difference::default());
+        let old = matrix(&[("a/1", Verdict::Ready, ""), ("b/0", Verdict::Ready, "")]);
+        let new = matrix(&[("a/1", Verdict::Ready, ""), ("b/0", Verdict::Ready, ""), ("b/1", Verdict::Finding, "")]);
         assert_eq!(compare(&old, &new, &["a", "b"]).unwrap().changes.len(), 1);
     }
 }

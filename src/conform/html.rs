@@ -263,7 +263,7 @@ mod tests {
             cells: vec![cell],
         };
         let kernel = Kernel { name: "7.3".into(), release: log.into(), rows: vec![row] };
-        Matrix { schema: SCHEMA, version: "0".into(), profile: "p".into(), kernels: vec![kernel] }
+        Matrix { schema: SCHEMA, version: "0".into(), profile: "p".into(), complete: true, kernels: vec![kernel] }
     }
 
     #[test]

@@ -108,7 +108,13 @@ mod tests {
         let row = Row { id, title, verdict: Verdict::Finding, says: says.to_owned(), cells };
         let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), rows: vec![row] };
         let older = Kernel { name: "6.12".into(), release: "6.12.1".into(), rows: Vec::new() };
-        Matrix { schema: SCHEMA, version: String::new(), profile: "p".into(), kernels: vec![kernel, older] }
+        Matrix {
+            schema: SCHEMA,
+            version: String::new(),
+            profile: "p".into(),
+            complete: true,
+            kernels: vec![kernel, older],
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Options {
     /// Nothing is walked yet.
     pub fn matrix(&self) -> Matrix {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Matrix { schema: SCHEMA, version, profile: self.profile.clone(), kernels: Vec::new() }
+        Matrix { schema: SCHEMA, version, profile: self.profile.clone(), complete: false, kernels: Vec::new() }
     }
 
     /// The sections to walk.
@@ -88,11 +88,16 @@ impl Options {
 /// Walks all kernels. An error ends the walk; what `matrix` has until then stands.
 pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
     let progress = Progress::new(options.run.quiet);
-    // Every thread inherits the mask; each guest's run looks at the signals.
-    let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    // A kernel that is not there is told before an hour of walking.
+    let mut walks = Vec::new();
     for name in &options.kernels {
         let run = RunOptions { kernel: name.clone(), ..options.run.clone() };
         let images = images::ensure(&run, &progress)?;
+        walks.push((name, run, images));
+    }
+    // From here on there is something to clean up. Every thread inherits the mask; each guest's run looks at the signals.
+    let signals = SignalFd::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
+    for (name, run, images) in walks {
         let work = WorkDir::new()?;
         let accel = accel::decide(&run, &images, &work, &progress, &signals)?;
         let mut walk = Walk::new(run, &images, accel, options.serve.clone(), &work, &progress);

@@ -91,15 +91,25 @@ pub struct Matrix {
     pub version: String,
     /// Device profile.
     pub profile: String,
+    /// Whether the walk came to its end.
+    #[serde(default = "yes")]
+    pub complete: bool,
     /// Kernels in the order they were named.
     pub kernels: Vec<Kernel>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 impl Matrix {
-    /// The worst answer.
+    /// The worst answer. A kernel that has nothing to walk is not ready.
     pub fn worst(&self) -> Verdict {
-        let rows = self.kernels.iter().flat_map(|kernel| &kernel.rows);
-        rows.map(|row| row.verdict).max().unwrap_or(Verdict::Ready)
+        let worst = |kernel: &Kernel| match kernel.rows.iter().map(|row| row.verdict).max() {
+            Some(Verdict::Absent) if kernel.rows.iter().all(|row| row.verdict == Verdict::Absent) => Verdict::Finding,
+            worst => worst.unwrap_or(Verdict::Finding),
+        };
+        self.kernels.iter().map(worst).max().unwrap_or(Verdict::Finding)
     }
 
     /// Leaves rows of these sections only.
@@ -139,5 +149,32 @@ impl Kernel {
     /// The row with this identifier.
     pub fn row(&self, id: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_nothing_to_walk_is_not_ready() {
+        let kernel = |verdicts: &[Verdict]| {
+            let row = |verdict: &Verdict| Row {
+                id: "a/x".into(),
+                title: String::new(),
+                verdict: *verdict,
+                says: String::new(),
+                cells: Vec::new(),
+            };
+            Kernel { name: String::new(), release: String::new(), rows: verdicts.iter().map(row).collect() }
+        };
+        let worst = |kernels: &[Kernel]| {
+            let (version, profile) = (String::new(), String::new());
+            Matrix { schema: SCHEMA, version, profile, complete: true, kernels: kernels.to_vec() }.worst()
+        };
+        let (ready, absent) = (kernel(&[Verdict::Ready, Verdict::Absent]), kernel(&[Verdict::Absent; 2]));
+        assert_eq!(worst(&[ready.clone()]), Verdict::Absent);
+        assert_eq!(worst(&[ready, absent]), Verdict::Finding);
+        assert_eq!(worst(&[]), Verdict::Finding);
     }
 }

@@ -80,7 +80,13 @@ mod tests {
     fn what_a_guest_says_does_not_drive_the_terminal() {
         let row = Row { says: "red \x1b[31m\nnext".into(), ..row() };
         let kernel = Kernel { name: "7.3".into(), release: "7.3\x07".into(), rows: vec![row] };
-        let matrix = Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), kernels: vec![kernel] };
+        let matrix = Matrix {
+            schema: SCHEMA,
+            version: String::new(),
+            profile: String::new(),
+            complete: true,
+            kernels: vec![kernel],
+        };
         let text = text(&matrix, true);
         assert!(text.contains("red \\u{1b}[31m\nnext") && text.contains("Linux 7.3\\u{7}"), "{text}");
     }

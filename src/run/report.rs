@@ -97,17 +97,7 @@ impl Report {
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(&self.to_json())?;
         text.push('\n');
-        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
-        }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        super::write_whole(path, &text)
     }
 
     /// Prints the form for people. A closed pipe is no error.
