@@ -74,9 +74,9 @@ fn cell(trial: &Trial, device: &str, strict: bool, relaxed: bool) -> Cell {
         cell.detail = format!("{}: {}", key.via, key.reason);
     }
     cell.good = cell.good.or(match &trial.outcome {
-        Outcome::Unavailable(_) | Outcome::Crash(_) => None,
-        // Who asks for what the device grants must get it.
-        Outcome::Errno(_) => Some(strict && !relaxed),
+        Outcome::Unavailable(_) | Outcome::Crash(_) | Outcome::Failed(_) => None,
+        // Who asks for what the device grants must get it; who does not must have been refused by the device.
+        Outcome::Errno(_) => Some(strict && !relaxed && refused.is_some()),
         Outcome::Done(_) => Some(true),
     });
     cell
@@ -90,6 +90,9 @@ fn answer(id: &str, title: &str, mut cells: Vec<Cell>) -> Row {
         cells.iter_mut().for_each(|cell| cell.good = None);
         let why = cells.first().map(missing).unwrap_or_default();
         return row(id, title, Verdict::Absent, why, cells);
+    }
+    for cell in cells.iter_mut().filter(|cell| is_missing(cell) && !cell.detail.starts_with("not tried")) {
+        cell.good = Some(false);
     }
     let (verdict, says) = match (trouble(&cells), cells.iter().find(|cell| cell.good == Some(false))) {
         (Some((verdict, what)), _) => (verdict, format!("{says}; {what}")),

@@ -194,11 +194,8 @@ fn answer(site: &Site, trial: &Trial) -> Row {
 fn no_key(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Errno(name) => format!("no key was asked for ({name})"),
-        Outcome::Done(result) => match result.get("err").and_then(Value::as_str).filter(|text| !text.is_empty()) {
-            Some(text) => format!("no key was asked for ({})", text.lines().next().unwrap_or_default()),
-            None => "no key was asked for".to_owned(),
-        },
-        Outcome::Unavailable(why) | Outcome::Crash(why) => why.clone(),
+        Outcome::Done(_) => "no key was asked for".to_owned(),
+        Outcome::Unavailable(why) | Outcome::Crash(why) | Outcome::Failed(why) => why.clone(),
     }
 }
 

@@ -66,7 +66,11 @@ fn cell(trial: &Trial, policy: &str) -> Cell {
     cell
 }
 
-fn answer(id: &str, title: &str, cells: Vec<Cell>) -> Row {
+fn answer(id: &str, title: &str, mut cells: Vec<Cell>) -> Row {
+    // What was there must not go from one policy to the next.
+    for cell in cells.iter_mut().skip(1).filter(|cell| cell.outcome == "absent") {
+        cell.good = Some(false);
+    }
     let keys = || cells.iter().flat_map(|cell| &cell.keys);
     // The key of a protection domain has no translation; all others of a protocol are for fast registration, whether they
     // are lists of pages (`free`, `mtt`) or of pieces with gaps, which look like memory windows.
@@ -118,6 +122,10 @@ mod tests {
 
     #[test]
     fn changed_data_a_failure_and_a_strong_key_are_findings() {
+        let absent = Outcome::Unavailable("no module".into());
+        let absent = cell(&Trial { outcome: absent, log: Vec::new(), keys: Vec::new() }, "lifo");
+        let gone = answer("p/x", "x", vec![tried(json!({"bytes": 5}), vec![]), absent]);
+        assert_eq!((gone.verdict, gone.says.as_str()), (Verdict::Finding, "lifo: absent (no module)"));
         let changed = answer("p/x", "x", vec![tried(json!({"changed": "file"}), vec![])]);
         assert_eq!((changed.verdict, changed.says.as_str()), (Verdict::Finding, "random: changed (file)"));
         assert_eq!(answer("p/x", "x", vec![tried(json!({"failed": "why"}), vec![])]).verdict, Verdict::Finding);

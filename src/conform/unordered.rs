@@ -61,7 +61,9 @@ fn answer(id: &str, title: &str, expected: bool, trial: &Trial) -> Row {
             let verdict = if cell.good == Some(true) { Verdict::Ready } else { Verdict::Finding };
             (verdict, format!("{older} of {ROUNDS} READs returned older data"))
         }
-        (None, Outcome::Unavailable(why) | Outcome::Crash(why)) => (Verdict::Absent, why.clone()),
+        (None, Outcome::Unavailable(why) | Outcome::Crash(why) | Outcome::Failed(why)) => {
+            (Verdict::Absent, why.clone())
+        }
         (None, Outcome::Errno(name)) => (Verdict::Absent, format!("no such key ({name})")),
         (None, Outcome::Done(_)) => (Verdict::Absent, "the guest gave no count".to_owned()),
     };

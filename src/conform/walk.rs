@@ -7,15 +7,18 @@ use crate::run::accel::Decided;
 use crate::run::console;
 use crate::run::images::Images;
 use crate::run::progress::Progress;
+use crate::run::report::Report;
 use crate::run::workdir::WorkDir;
-use crate::run::{RunError, RunOptions};
-use crate::trace::human;
+use crate::run::{RunError, RunOptions, RunOutcome};
+use crate::trace::{self, human};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::time::Duration;
 
 /// A kernel that crashes in every step is not booted for ever.
 const MOST_BOOTS_LOST: u32 = 4;
+/// Nor is one that has never come up.
+const MOST_NEVER_UP: u32 = 2;
 
 /// What a step came to.
 #[derive(Clone, Debug)]
@@ -26,8 +29,10 @@ pub enum Outcome {
     Unavailable(String),
     /// The call failed with this errno.
     Errno(String),
-    /// The kernel killed it, it did not come back, or the guest is gone; in words.
+    /// The kernel broke, it did not come back, or the guest is gone; in words.
     Crash(String),
+    /// The walk's own program failed, which says nothing of the kernel; in words.
+    Failed(String),
 }
 
 /// A step with what it left.
@@ -55,11 +60,13 @@ impl Trial {
             Outcome::Unavailable(why) => ("absent".to_owned(), why.clone()),
             Outcome::Errno(name) => (name.clone(), String::new()),
             Outcome::Crash(how) => ("crash".to_owned(), how.clone()),
+            Outcome::Failed(how) => ("failed".to_owned(), how.clone()),
         };
         // Warnings; what drivers say of themselves otherwise is only looked at for trouble.
         let log = self.log.iter().filter(|line| line.level <= 4).map(|line| line.text.clone()).collect();
         let trouble = self.trouble().unwrap_or_default().to_owned();
-        let good = (!trouble.is_empty() || matches!(self.outcome, Outcome::Crash(_))).then_some(false);
+        let good =
+            (!trouble.is_empty() || matches!(self.outcome, Outcome::Crash(_) | Outcome::Failed(_))).then_some(false);
         Cell { column: column.to_owned(), outcome, good, detail, keys: self.keys.clone(), log, trouble }
     }
 }
@@ -73,8 +80,11 @@ pub fn trouble(cells: &[Cell]) -> Option<(Verdict, String)> {
     if let Some(cell) = cells.iter().find(|cell| console::is_broken(&cell.trouble)) {
         return Some((Verdict::Crash, format!("{}: the kernel broke: {}", cell.column, cell.trouble)));
     }
-    let cell = cells.iter().find(|cell| !cell.trouble.is_empty())?;
-    Some((Verdict::Finding, format!("{}: the kernel complains of itself: {}", cell.column, cell.trouble)))
+    if let Some(cell) = cells.iter().find(|cell| !cell.trouble.is_empty()) {
+        return Some((Verdict::Finding, format!("{}: the kernel complains of itself: {}", cell.column, cell.trouble)));
+    }
+    let cell = cells.iter().find(|cell| cell.outcome == "failed")?;
+    Some((Verdict::Finding, format!("{}: could not be tried: {}", cell.column, in_a_line(&cell.detail))))
 }
 
 /// Errnos with which a kernel says that it does not have a call.
@@ -89,6 +99,11 @@ fn in_a_line(how: &str) -> String {
 /// Whether a try found nothing to try: what it needs is missing, or the kernel says that it does not have the call.
 pub fn is_missing(cell: &Cell) -> bool {
     cell.trouble.is_empty() && (cell.outcome == "absent" || NOT_THERE.contains(&cell.outcome.as_str()))
+}
+
+/// Whether the guest was lost in a try.
+pub fn is_lost(cell: &Cell) -> bool {
+    cell.outcome == "crash" || console::is_broken(&cell.trouble)
 }
 
 /// Why there was nothing to try.
@@ -121,6 +136,7 @@ pub struct Walk<'a> {
     settings: Vec<String>,
     session: Option<Session>,
     boots_lost: u32,
+    never_up: u32,
 }
 
 impl<'a> Walk<'a> {
@@ -147,6 +163,7 @@ impl<'a> Walk<'a> {
             settings,
             session: None,
             boots_lost: 0,
+            never_up: 0,
         }
     }
 
@@ -160,6 +177,11 @@ impl<'a> Walk<'a> {
     /// Ends the guest.
     pub fn end(&mut self) -> Result<(), RunError> {
         match self.session.take().map(Session::end) {
+            Some(Ok(RunOutcome { report: Report { device: Some(device), .. }, .. }))
+                if device.verdict() == trace::report::Verdict::Internal =>
+            {
+                Err(RunError::Check)
+            }
             // A guest that does not end in time, or fails at its end, has answered all the same.
             None | Some(Ok(_) | Err(RunError::QemuEnded { .. } | RunError::Stopped { .. })) => Ok(()),
             Some(Err(error)) => Err(error),
@@ -178,8 +200,8 @@ impl<'a> Walk<'a> {
 
     fn session(&mut self) -> Result<Result<&mut Session, String>, RunError> {
         if self.session.is_none() {
-            if self.boots_lost >= MOST_BOOTS_LOST {
-                return Ok(Err(format!("this kernel was lost {MOST_BOOTS_LOST} times; it is not booted again")));
+            if let Some(why) = self.given_up() {
+                return Ok(Err(why));
             }
             self.progress.step(&format!("{}: booting", self.options.kernel));
             let mut serve = self.serve.clone();
@@ -199,8 +221,17 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Why no guest is booted any more.
+    fn given_up(&self) -> Option<String> {
+        let never_up = self.release.is_empty() && self.never_up >= MOST_NEVER_UP;
+        let times = if never_up { self.never_up } else { self.boots_lost };
+        let is_over = never_up || self.boots_lost >= MOST_BOOTS_LOST;
+        is_over.then(|| format!("not tried: this kernel was lost {times} times and is not booted again"))
+    }
+
     fn lost(&mut self, lost: Lost) -> Result<String, RunError> {
         self.boots_lost += 1;
+        self.never_up += 1;
         let how = match lost {
             Lost::Gone(how) => how,
             Lost::Stop(error) => return Err(error),
@@ -214,12 +245,24 @@ impl<'a> Walk<'a> {
     pub fn step(&mut self, request: &Value, limit: Duration) -> Result<Trial, RunError> {
         let none = |outcome| Trial { outcome, log: Vec::new(), keys: Vec::new() };
         let request = request.as_object().cloned().unwrap_or_default();
+        if let Some(why) = self.given_up().filter(|_| self.session.is_none()) {
+            return Ok(none(Outcome::Unavailable(why)));
+        }
         let answer = match self.session()? {
             Ok(session) => session.step(&request, limit),
             Err(how) => return Ok(none(Outcome::Crash(how))),
         };
         match answer {
-            Ok(Step { result, log, keys }) => Ok(Trial { outcome: read(result), log, keys }),
+            Ok(Step { result, log, keys }) => {
+                let hung = result.contains_key("hung");
+                let trial = Trial { outcome: read(result), log, keys };
+                // What such a kernel does next is not its answer to the next question.
+                if hung || trial.trouble().is_some_and(console::is_broken) {
+                    self.boots_lost += 1;
+                    self.end()?;
+                }
+                Ok(trial)
+            }
             Err(lost) => Ok(none(Outcome::Crash(self.lost(lost)?))),
         }
     }
@@ -239,16 +282,16 @@ fn read(result: Map<String, Value>) -> Outcome {
         return Outcome::Errno(name);
     }
     if let Some(signal) = text("died") {
-        // The kernel ends a program in whose call it breaks; where it is not that, the program has left its own stack.
+        // The kernel ends a program in whose call it breaks, and its log says so; else the program has left its own stack.
         let stack = text("where").unwrap_or_default();
-        return Outcome::Crash(format!("the walk's own program ended with {signal}\n{stack}").trim_end().to_owned());
+        return Outcome::Failed(format!("the walk's own program ended with {signal}\n{stack}").trim_end().to_owned());
     }
     if let Some(stack) = result.get("hung") {
         let at = stack.as_array().and_then(|lines| lines.first()).and_then(Value::as_str).unwrap_or("user space");
         return Outcome::Crash(format!("no return, in {at}"));
     }
     if let Some(error) = text("error") {
-        return Outcome::Crash(format!("the walk's own program failed: {error}"));
+        return Outcome::Failed(format!("the walk's own program failed: {error}"));
     }
     Outcome::Done(result)
 }
@@ -268,11 +311,11 @@ mod tests {
         assert!(matches!(outcome(r#"{"lkey":5}"#), Outcome::Done(map) if map["lkey"] == 5));
         assert!(matches!(outcome(r#"{"unavailable":"udmabuf"}"#), Outcome::Unavailable(why) if why == "udmabuf"));
         assert!(matches!(outcome(r#"{"errno":"EINVAL"}"#), Outcome::Errno(name) if name == "EINVAL"));
-        assert!(matches!(outcome(r#"{"died":"SIGKILL"}"#), Outcome::Crash(how) if how.contains("SIGKILL")));
+        assert!(matches!(outcome(r#"{"died":"SIGKILL"}"#), Outcome::Failed(how) if how.contains("SIGKILL")));
         assert!(
             matches!(outcome(r#"{"hung":["[<0>] mlx5_cmd_exec"]}"#), Outcome::Crash(how) if how.contains("mlx5_cmd_exec"))
         );
-        assert!(matches!(outcome(r#"{"error":"TypeError: x"}"#), Outcome::Crash(how) if how.contains("TypeError")));
+        assert!(matches!(outcome(r#"{"error":"TypeError: x"}"#), Outcome::Failed(how) if how.contains("TypeError")));
     }
 
     #[test]

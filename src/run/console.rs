@@ -12,13 +12,22 @@ const FAULT_LINES: usize = 100;
 
 /// Whether the kernel complains of itself in a line.
 pub fn is_trouble(line: &str) -> bool {
-    is_broken(line) || WARNS.iter().any(|word| line.contains(word))
+    is_broken(line) || starts_with(line, &WARNS)
 }
 
 /// Whether a line tells of a fault that leaves the kernel broken.
 pub fn is_broken(line: &str) -> bool {
-    // Programs have faults too.
-    !line.contains("traps: ") && BROKEN.iter().any(|word| line.contains(word))
+    starts_with(line, &BROKEN)
+}
+
+/// Such a message starts with its word; the console has times before it. Others speak of the words: of programs' faults
+/// (`traps:`), of mitigations, of a slow emulation's lockups.
+fn starts_with(line: &str, words: &[&str]) -> bool {
+    let mut text = line.trim_start();
+    while let Some((_, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        text = rest.trim_start();
+    }
+    words.iter().any(|word| text.starts_with(word))
 }
 
 /// The end of a console, from the beginning of the fault on if there is one.
@@ -54,6 +63,9 @@ mod tests {
     fn a_fault_of_a_program_is_none_of_the_kernel() {
         assert!(!is_trouble("traps: python3[202] general protection fault ip:7f8daa18ed92 error:0 in libmlx5.so"));
         assert!(is_trouble("Oops: general protection fault, probably for non-canonical address"));
+        assert!(is_trouble("[   18.499911] WARNING: CPU: 0 PID: 1") && is_broken("[   1.0][    T9] BUG: kernel NULL"));
+        assert!(!is_trouble("Spectre V2 : WARNING: Unprivileged eBPF is enabled"));
+        assert!(!is_trouble("watchdog: BUG: soft lockup - CPU#0 stuck for 22s!"));
     }
 
     #[test]

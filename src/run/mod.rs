@@ -137,6 +137,9 @@ pub enum RunError {
     /// The device ended before or while the guest used it.
     #[error("the device ended unexpectedly ({0})")]
     DeviceEnded(String),
+    /// The device's own verdict, where there is no report to tell it.
+    #[error("a check of cx10 failed: what this guest has shown is not the kernel's doing")]
+    Check,
     /// QEMU ended before the guest said that it was done.
     #[error("QEMU ended unexpectedly ({status}){detail}")]
     QemuEnded {
@@ -185,7 +188,7 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             RunError::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
-            RunError::DeviceEnded(_) => 3,
+            RunError::DeviceEnded(_) | RunError::Check => 3,
             RunError::WithSeeds { error, .. } => error.exit_code(),
             _ => 1,
         }

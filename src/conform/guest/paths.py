@@ -211,14 +211,19 @@ PATHS = {
 }
 
 
-def register(device, path, access):
-    """Makes a key: what names it, or the `errno` of the call."""
-    devx = path.startswith("devx")
+def opened(device, devx):
+    """A bench that lives as long as its process."""
     try:
         bench = Bench(device, devx)
     except (OSError, PyverbsError) as error:
         raise Unavailable(f"opening {device}{' with DEVX' if devx else ''}: {error}") from error
     KEPT.append(bench)
+    return bench
+
+
+def register(device, path, access):
+    """Makes a key: what names it, or the `errno` of the call."""
+    bench = opened(device, path.startswith("devx"))
     try:
         return PATHS[path](bench, access)
     except OSError as error:

@@ -359,8 +359,10 @@ def stream_survives(one, two):
     got = bytearray()
     pid = os.fork()
     if pid == 0:
-        one.sendall(data)
-        os._exit(0)
+        try:
+            one.sendall(data)
+        finally:
+            os._exit(0)
     while len(got) < len(data):
         chunk = two.recv(65536)
         if not chunk:

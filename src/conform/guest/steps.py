@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import subprocess
 import time
 
 import paths
 import protocols
 import unordered
+import uverbs
 from uverbs import Unavailable
 
 
@@ -43,16 +43,6 @@ def register(path, access):
     return paths.register(device(), path, access)
 
 
-def run(argv):
-    """Runs a program of the guest: its exit status and the start of its output."""
-    try:
-        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=False)
-    except OSError as error:
-        raise Unavailable(f"{argv[0]}: {error.strerror}") from error
-    return {"status": done.returncode, "out": done.stdout.decode(errors="replace")[:65536],
-            "err": done.stderr.decode(errors="replace")[:4096].strip()}
-
-
 def rebind(driver):
     """Takes a driver of the auxiliary bus off its device and puts it on again."""
     base = f"/sys/bus/auxiliary/drivers/{driver}"
@@ -63,8 +53,11 @@ def rebind(driver):
         raise Unavailable(f"{driver} has no device")
     for name in names:
         for action in ("unbind", "bind"):
-            with open(f"{base}/{action}", "w", encoding="ascii") as f:
-                f.write(name)
+            try:
+                with open(f"{base}/{action}", "w", encoding="ascii") as f:
+                    f.write(name)
+            except OSError as error:
+                return {"errno": uverbs.errno_name(error.errno)}
     return {"devices": names, "settled": settled()}
 
 
@@ -90,4 +83,4 @@ def protocol(name):
     return protocols.protocol(device(), name)
 
 
-STEPS = {function.__name__: function for function in (register, run, rebind, read_after_write, protocol)}
+STEPS = {function.__name__: function for function in (register, rebind, read_after_write, protocol)}

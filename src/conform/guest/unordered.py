@@ -54,12 +54,14 @@ def read_after_write(device, unordered_key, rounds, wait):
     from pyverbs.pd import PD
     from pyverbs.wr import SGE, SendWR
 
-    bench = paths.Bench(device, devx=True)
-    paths.KEPT.append(bench)
+    bench = paths.opened(device, devx=True)
     pd = PD(bench.context)
     bench.pdn = uverbs.pd_number(bench.context, pd.handle)
     flags = RELAXED | REMOTE_READ | REMOTE_WRITE | (1 << 21 if unordered_key else 0)
-    rkey = paths.devx_mkey(bench, flags)["rkey"]
+    try:
+        rkey = paths.devx_mkey(bench, flags)["rkey"]
+    except OSError as error:
+        return {"errno": uverbs.errno_name(error.errno)}
     local = MR(pd, 4096, LOCAL_WRITE | RELAXED)
     qp, cq = loopback(bench.context, pd)
     paths.KEPT.append((pd, local, qp, cq))

@@ -12,17 +12,17 @@ import os
 import struct
 
 # Access flags (ib_user_ioctl_verbs.h); bits 20 to 29 are the optional ones.
-LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC = 1, 2, 4, 8
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ = 1, 2, 4
 ZERO_BASED, ON_DEMAND = 1 << 5, 1 << 6
 RELAXED = 1 << 20
 
 # Write commands.
-CMD_ALLOC_PD, CMD_DEALLOC_PD, CMD_REG_MR, CMD_REREG_MR, CMD_DEREG_MR, CMD_ALLOC_MW, CMD_DEALLOC_MW = 3, 4, 9, 11, 13, 14, 16
+CMD_ALLOC_PD, CMD_DEALLOC_PD, CMD_REG_MR, CMD_REREG_MR, CMD_ALLOC_MW = 3, 4, 9, 11, 14
 REREG_ACCESS = 4
 
 # Objects and methods of the ioctl interface; bit 12 marks the driver's own.
 OBJECT_PD, OBJECT_MR = 1, 7
-METHOD_DM_MR_REG, METHOD_MR_DESTROY, METHOD_REG_DMABUF_MR, METHOD_REG_MR = 0, 1, 4, 5
+METHOD_DM_MR_REG, METHOD_REG_DMABUF_MR, METHOD_REG_MR = 0, 4, 5
 DRIVER = 1 << 12
 OBJECT_DEVX_UMEM = DRIVER + 2
 METHOD_DEVX_UMEM_REG = DRIVER
@@ -116,10 +116,6 @@ def rereg_mr_access(context, mr, pd, access):
     return struct.unpack("<II", write_command(context, CMD_REREG_MR, request, 8))
 
 
-def dereg_mr(context, mr):
-    write_command(context, CMD_DEREG_MR, struct.pack("<I", mr), 0)
-
-
 def alloc_mw(context, pd, kind):
     """(handle, rkey) of a memory window of type 1 or 2."""
     return struct.unpack("<II", write_command(context, CMD_ALLOC_MW, struct.pack("<IB3x", pd, kind), 8))
@@ -161,10 +157,6 @@ def devx_umem(context, start, length, access, descriptor=None):
         attributes.append(handle(DRIVER + 6, descriptor))
     ioctl(context, OBJECT_DEVX_UMEM, METHOD_DEVX_UMEM_REG, attributes)
     return new.data, number.get()
-
-
-def destroy_mr(context, mr):
-    ioctl(context, OBJECT_MR, METHOD_MR_DESTROY, [handle(0, mr)])
 
 
 UDMABUF_CREATE = 1 << 30 | 24 << 16 | ord("u") << 8 | 0x42

@@ -7,6 +7,7 @@ the step made the device do stands before that in the device's trace. The first 
 Each step runs in a process of its own: where the kernel kills it, or does not return from it, the walk goes on.
 """
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -20,12 +21,11 @@ import steps
 import uverbs
 
 FENCE_LIMIT = 10
-# Lines of the kernel log that a step may bring.
-MOST_LINES = 200
+# Lines of the kernel log that a step may bring, not counting those of a trace, and records that are looked at.
+MOST_LINES, MOST_TRACE, MOST_RECORDS = 200, 400, 20000
 DRIVERS = re.compile(r"mlx5|infiniband|ib_core|uverbs|rdma")
-TROUBLE = re.compile(r"BUG:|Oops|kernel BUG at|WARNING:|general protection|unable to handle|cut here|Call Trace")
-# A fault of a program, not of the kernel.
-PROGRAM = re.compile(r"^traps: ")
+# At the start of a message only: others speak of such words. The host knows them too (src/run/console.rs).
+TROUBLE = re.compile(r"BUG:|Oops|kernel BUG at|WARNING:|general protection|-+\[ cut here|Call Trace")
 TROUBLE_ENDS = re.compile(r"end trace")
 
 
@@ -38,23 +38,26 @@ class KernelLog:
 
     def take(self, of_drivers=False):
         """Without the warnings of other parts of the kernel if `of_drivers`."""
-        lines = []
-        while True:
+        lines, of_trace = [], 0
+        for _ in range(MOST_RECORDS):
             try:
                 record = os.read(self.fd, 8192).decode(errors="replace")
             except BlockingIOError:
-                return lines
-            except OSError:  # messages were overwritten before they were read
+                break
+            except BrokenPipeError:  # messages were overwritten before they were read
                 continue
             head, _, text = record.partition(";")
             level = int(head.split(",")[0]) & 7
             text = text.split("\n")[0]
-            self.in_trace = self.in_trace or bool(TROUBLE.search(text) and not PROGRAM.search(text))
-            warning = level <= 4 and not of_drivers
-            if (self.in_trace or warning or DRIVERS.search(text)) and len(lines) < MOST_LINES:
+            self.in_trace = self.in_trace or bool(TROUBLE.match(text))
+            if self.in_trace and of_trace < MOST_TRACE:
+                of_trace += 1
+                lines.append({"level": level, "text": text})
+            elif (level <= 4 and not of_drivers or DRIVERS.search(text)) and len(lines) - of_trace < MOST_LINES:
                 lines.append({"level": level, "text": text})
             if TROUBLE_ENDS.search(text):
                 self.in_trace = False
+        return lines
 
 
 def apart(function, limit):
@@ -63,6 +66,8 @@ def apart(function, limit):
     pid = os.fork()
     if pid == 0:
         os.close(ours)
+        # What it starts ends with it.
+        os.setsid()
         # Where a fault ends the program, Python's stack stands in place of the result.
         faulthandler.enable(theirs)
         try:
@@ -76,23 +81,41 @@ def apart(function, limit):
         os._exit(0)
     os.close(theirs)
     end = time.monotonic() + limit
-    data = b""
-    while select.select([ours], [], [], max(0, end - time.monotonic()))[0]:
-        chunk = os.read(ours, 65536)
-        if not chunk:
-            os.close(ours)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            if code < 0:
-                return {"died": signal.Signals(-code).name, "where": data.decode(errors="replace")[:4096]}
-            return json.loads(data)
-        data += chunk
+    data = read_until(ours, end)
+    status = wait_until(pid, end) if data is not None else None
     os.close(ours)
-    where = stack(pid)
-    os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 2
-    while time.monotonic() < end and os.waitpid(pid, os.WNOHANG) == (0, 0):
-        time.sleep(0.05)
-    return {"hung": where}
+    where = stack(pid) if status is None else []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    if status is None:
+        wait_until(pid, time.monotonic() + 2)
+        return {"hung": where}
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return {"died": signal.Signals(-code).name, "where": data.decode(errors="replace")[:4096]}
+    return json.loads(data)
+
+
+def read_until(descriptor, end):
+    """All of a pipe, or None if its end does not come in time."""
+    data = b""
+    while select.select([descriptor], [], [], max(0, end - time.monotonic()))[0]:
+        chunk = os.read(descriptor, 65536)
+        if not chunk:
+            return data
+        data += chunk
+    return None
+
+
+def wait_until(pid, end):
+    """The status of a process that ends in time, or None."""
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        if time.monotonic() >= end:
+            return None
+        time.sleep(0.01)
 
 
 def stack(pid):
