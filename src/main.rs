@@ -25,6 +25,7 @@ fn main() -> ExitCode {
                 return ExitCode::from(error.exit_code());
             }
         },
+        Command::Serve(args) if args.print_config => show::print_config(&args.device),
         Command::Serve(args) => match serve::serve(args) {
             Ok(code) => return ExitCode::from(code),
             Err(error) => {

@@ -133,6 +133,12 @@ fn a_profile_and_its_overrides_can_be_printed_by_run_and_serve() {
         let text = ok(&[sub, "--print-config", "--profile", "connectx7", "--set", "pci.msix_vectors=8"]);
         assert!(text.contains("profile = \"connectx7\"\n") && text.contains("msix_vectors = 8  # --set"), "{sub}");
     }
+    for command in ["run", "serve"] {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_cx10"));
+        process.args([command, "--print-config"]).stdout(std::fs::File::create("/dev/full").unwrap());
+        let output = process.output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1), "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -477,6 +483,11 @@ fn run_says_before_the_boot_what_it_cannot_write_or_has_nothing_to_do_with() {
         refused(&["run", option, &new, "--keep-console", &nowhere, "--json", &nowhere]);
         assert!(!Path::new(&new).exists());
     }
+    let twice = refused(&["run", "--trace", &new, "--order-log", &new]);
+    assert_eq!(twice, format!("cx10: {new}: two outputs cannot go to one file\n"));
+    let null = "/dev/null";
+    let error = refused(&["run", "--trace", null, "--order-log", null, "--keep-console", null, "--json", &nowhere]);
+    assert!(error.contains(&nowhere), "{error}");
     let seeds = refused(&["run", "--seed", "1..3"]);
     assert_eq!(seeds, "cx10: 3 seeds, but no command to run with each; give it behind --\n");
 }
@@ -502,10 +513,27 @@ fn a_recorded_order_is_repeated_on_the_same_device_only() {
         assert!(error.contains(word), "{error}");
     }
 
-    let child = start(&["serve", "--socket", &socket, "--replay", &log, "--report", &report]);
+    // What cannot be repeated or reported costs no older trace.
+    let trace = dir.path("t.jsonl");
+    std::fs::write(&trace, "old").unwrap();
+    refused(&["serve", "--socket", &socket, "--replay", &log, "-p", "connectx7", "--trace", &trace]);
+    let nowhere = dir.path("nowhere/r.json");
+    let error = refused(&["serve", "--socket", &socket, "--report", &nowhere, "--trace", &trace]);
+    assert_eq!(error, format!("cx10: {nowhere}: No such file or directory (os error 2)\n"));
+    assert_eq!(std::fs::read_to_string(&trace).unwrap(), "old");
+
+    let sets = ["--set", "order.policy=lifo", "--set", "order.seed=5", "--check"];
+    let child = start(&[&["serve", "--socket", &socket, "--replay", &log, "--report", &report][..], &sets].concat());
     wait_for("the socket", || Path::new(&socket).exists());
     terminate(&child);
-    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let warned = stderr(&output);
+    assert!(
+        warned.contains("order.policy = lifo is not heeded, but random: the recorded order has its own"),
+        "{warned}"
+    );
+    assert_eq!(warned.lines().count(), 1, "{warned}");
     let text = std::fs::read_to_string(&report).unwrap();
     assert!(text.contains("repeated order of random, seed 5, contract cx10-unordered"), "{text}");
 }

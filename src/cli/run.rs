@@ -4,6 +4,7 @@ use super::{Accel, DeviceArgs, LogArgs, ReplayError, RunArgs};
 use crate::config::{ConfigError, OrderConfig};
 use crate::run::{self, RunError, RunOptions, ServeProcess};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why there was no run.
@@ -18,6 +19,9 @@ pub enum Error {
     /// Seeds take turns, and there is nothing to run with each.
     #[error("{0} seeds, but no command to run with each; give it behind --")]
     NoCommand(u32),
+    /// One file for two outputs.
+    #[error("{}: two outputs cannot go to one file", .0.display())]
+    Twice(PathBuf),
     /// The run failed.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -27,7 +31,7 @@ impl Error {
     /// Exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Config(_) | Error::Replay(_) | Error::NoCommand(_) => super::EXIT_USAGE,
+            Error::Config(_) | Error::Replay(_) | Error::NoCommand(_) | Error::Twice(_) => super::EXIT_USAGE,
             Error::Run(error) => error.exit_code(),
         }
     }
@@ -117,8 +121,13 @@ pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
     // So is a file that cannot be written.
     let order = &args.device.order;
     let files = [&args.json, &args.keep_console, &args.record.trace, &order.order_log];
-    for path in files.into_iter().flatten() {
-        run::can_be_written(path).map_err(|source| RunError::File { path: path.clone(), source })?;
+    let files: Vec<_> = files.into_iter().flatten().collect();
+    for (index, path) in files.iter().enumerate() {
+        let is_file = !path.exists() || path.is_file();
+        if is_file && files[..index].iter().any(|other| other == path || super::same_file(other, path)) {
+            return Err(Error::Twice(path.to_path_buf()));
+        }
+        run::can_be_written(path).map_err(|source| RunError::File { path: path.to_path_buf(), source })?;
     }
     let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
     Ok(run::run(&options(args, log, &profile.order, seed), &mut device)?.exit_code)

@@ -1,6 +1,6 @@
 //! `cx10 serve`: the device alone, for any VMM.
 
-use super::{EXIT_CLEAN, EXIT_USAGE, OrderArgs, Recorded, ReplayError, ServeArgs, shrink};
+use super::{EXIT_USAGE, OrderArgs, Recorded, ReplayError, ServeArgs, shrink};
 use crate::cmdif::error::meaning;
 use crate::config::ConfigError;
 use crate::device::Function;
@@ -10,6 +10,8 @@ use crate::dma::order::log::{LogError, MOST_LOG, Writer};
 use crate::dma::order::replay::{Only, Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
+use crate::profile::Profile;
+use crate::run;
 use crate::sys;
 use crate::transport::listener::Listener;
 use crate::transport::server::Server;
@@ -43,6 +45,16 @@ pub enum ServeError {
     /// The event loop failed.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+}
+
+/// Settings of order that file or options ask for, and that the one of a record goes before.
+fn unheeded(profile: &Profile, record: &Settings) -> Vec<String> {
+    let Ok(asked) = profile.order.settings() else { return Vec::new() };
+    let is_asked = |knob: &str| profile.entries().get(&format!("order.{knob}")).is_some_and(|e| !e.is_from_profile());
+    let pairs = asked.names().into_iter().zip(record.names());
+    // The checker looks on if either wants it to.
+    let differ = pairs.filter(|((knob, ours), (_, theirs))| ours != theirs && *knob != "check" && is_asked(knob));
+    differ.map(|((knob, ours), (_, theirs))| format!("order.{knob} = {ours} is not heeded, but {theirs}")).collect()
 }
 
 /// Lets the bus repeat a recorded order, and record its own.
@@ -80,10 +92,6 @@ fn order(args: &OrderArgs, recorded: Option<Recorded>, device: &str, bus: &mut B
 /// the verdict.
 pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     let profile = args.device.load_telling()?;
-    if args.print_config {
-        print!("{}", profile.to_toml());
-        return Ok(EXIT_CLEAN);
-    }
     let Some(path) = &args.socket else { return Ok(EXIT_USAGE) };
     let stop = Stop::on_signals(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     sys::raise_fd_limit()?;
@@ -91,9 +99,19 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
         let path = path.clone();
         move |source| ServeError::File { path, source }
     };
-    let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
     let device = profile.identity();
+    // Nothing is written over before it is known that there will be a run.
     let recorded = args.device.order.recorded(&profile)?;
+    if let Some(path) = &args.report {
+        run::can_be_written(path).map_err(file(path))?;
+    }
+    let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
+    // The command that `cx10 shrink` runs is the one that failed, with all its options.
+    if let Some(recorded) = recorded.as_ref().filter(|_| args.device.order.shrink.is_none()) {
+        for told in unheeded(&profile, &recorded.log.settings) {
+            log::warn!(target: "cx10::order", "{told}: the recorded order has its own settings");
+        }
+    }
     let mut function = Function::new(profile, Box::new(MonotonicClock::start()), trace);
     order(&args.device.order, recorded, &device, function.bus_mut())?;
     let options = Options { once: args.once, ..Options::default() };

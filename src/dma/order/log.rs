@@ -195,7 +195,9 @@ pub enum LogError {
     #[error("the log's header is damaged: {0}")]
     Header(String),
     /// It ends too early.
-    #[error("the log is cut off at byte {at}, after {events} events: its run was killed, or its disk was full")]
+    #[error(
+        "the log is cut off at byte {at}, after {events} events: its run goes on or was killed, or its disk was full"
+    )]
     Truncated {
         /// Where.
         at: u64,
