@@ -173,7 +173,7 @@ mod tests {
             says: (*says).into(),
             cells: Vec::new(),
         });
-        let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), rows: rows.collect() };
+        let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), guests: Vec::new(), rows: rows.collect() };
         Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), complete: true, kernels: vec![kernel] }
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let mut tree = matrix(&[("a/1", Verdict::Finding, "")]);
         tree.kernels[0].name = "/src/linux".into();
         assert_eq!(compare(&old, &tree, &["a"]).unwrap().regressions.len(), 1);
-        tree.kernels.push(Kernel { name: "6.12".into(), release: String::new(), rows: Vec::new() });
+        tree.kernels.push(Kernel { name: "6.12".into(), release: String::new(), guests: Vec::new(), rows: Vec::new() });
         let missing = compare(&old, &tree, &["a"]).unwrap_err();
         assert_eq!(missing.to_string(), "it has no kernel /src/linux (it has 7.3)");
         tree.kernels[0].name = "7.3".into();

@@ -1,93 +1,185 @@
 //! The matrix as one HTML page that needs nothing else: no script, no font, no picture from elsewhere.
 //!
-//! Everything that comes from a guest is escaped. Details are `<details>` elements, so that the page works from a file.
+//! Top down: how each kernel does, the matrix (rows by kernels), then for each kernel and part every try at a glance, the
+//! answers with what they are drawn from ([`answers`]), and the keys over device time ([`timeline`]).
+//! Everything that comes from a guest is escaped, and the page forbids itself scripts and requests. Details are `<details>`
+//! elements; a link into a closed one opens it.
 
-use super::keys::Key;
-use super::result::{Cell, Kernel, Matrix, Row};
+mod answers;
+mod timeline;
+
+use super::result::{Kernel, Matrix, Row, Verdict};
 use std::fmt::Write as _;
 
-const STYLE: &str = "\
-:root{--line:#d8dee4;--soft:#57606a;--ready:#1a7f37;--absent:#6e7781;--finding:#b35900;--crash:#b3122b;--back:#f6f8fa}\
-*{box-sizing:border-box}body{font:15px/1.5 system-ui,sans-serif;color:#1f2328;margin:0 auto;max-width:1100px;padding:24px}\
-h1{font-size:26px;margin:0 0 4px}h2{font-size:19px;margin:32px 0 8px}h3{font-size:16px;margin:20px 0 6px}\
-p{margin:6px 0}.soft{color:var(--soft)}table{border-collapse:collapse;width:100%}\
-th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}\
-th{font-weight:600}thead th{border-bottom:2px solid var(--line)}tr.section th{background:var(--back);padding-top:10px}\
-.matrix{overflow-x:auto}.matrix a{text-decoration:none}\
-.badge{display:inline-block;min-width:68px;padding:0 9px;border-radius:11px;color:#fff;font-size:13px;text-align:center}\
-.ready{background:var(--ready)}.absent{background:var(--absent)}.finding{background:var(--finding)}.crash{background:var(--crash)}\
-details{border:1px solid var(--line);border-radius:6px;margin:6px 0;padding:0 12px}details[open]{padding-bottom:10px}\
-summary{cursor:pointer;padding:7px 0;overflow-wrap:anywhere}summary .badge{margin-right:8px}\
-.good{color:var(--ready)}.bad{color:var(--crash);font-weight:600}\
-code,pre{font:12.5px/1.45 ui-monospace,monospace}pre{background:var(--back);padding:8px;margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere}\
-svg{width:100%;height:auto;display:block;border:1px solid var(--line);border-radius:6px}svg text{font:11px system-ui,sans-serif;fill:#57606a}\
-.legend span{margin-right:16px}.dot{display:inline-block;width:10px;height:10px;border-radius:50%;margin-right:5px}";
+const STYLE: &str = include_str!("html/page.css");
+/// What gets through the escaping by mistake still cannot run or fetch anything.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
+const VERDICTS: [(Verdict, &str); 4] = [
+    (Verdict::Ready, "as hardware without ordering needs it"),
+    (Verdict::Finding, "not as such hardware needs it"),
+    (Verdict::Crash, "the kernel crashed or did not come back"),
+    (Verdict::Absent, "the kernel, its modules or the device do not have it"),
+];
 
 /// The page.
 pub fn page(matrix: &Matrix) -> String {
+    let names = names(matrix);
     let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    let names: Vec<String> = matrix.kernels.iter().map(|kernel| escape(&kernel.name)).collect();
     let _ = write!(
         out,
-        "<title>Conformance of Linux {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
-        names.join(", ")
-    );
-    let _ = writeln!(out, "<h1>Ready for hardware without ordering?</h1>");
-    let kernels: Vec<String> =
-        matrix.kernels.iter().map(|k| format!("{} (Linux {})", escape(&k.name), escape(&k.release))).collect();
-    let _ = writeln!(
-        out,
-        "<p class=\"soft\">{} on device {}, cx10 {}</p>",
-        kernels.join(", "),
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>Conformance of Linux {}</title>\n<style>\n{STYLE}</style>\n\
+         </head>\n<body>\n<header id=\"top\">\n<h1>Ready for hardware without ordering?</h1>\n\
+         <p class=\"soft\">Device {}, cx10 {}</p>\n",
+        escape(&names.join(", ")),
         escape(&matrix.profile),
         escape(&matrix.version)
     );
-    table(matrix, &mut out);
-    for (number, kernel) in matrix.kernels.iter().enumerate() {
-        details(number, kernel, &mut out);
+    if !matrix.complete {
+        out.push_str("<p class=\"bad-text\">The walk did not come to its end: rows are missing.</p>\n");
     }
-    out.push_str("</body>\n</html>\n");
+    kernels(matrix, &names, &mut out);
+    out.push_str("</header>\n<main>\n");
+    table(matrix, &names, &mut out);
+    for (number, (kernel, name)) in matrix.kernels.iter().zip(&names).enumerate() {
+        walk(number, kernel, name, &mut out);
+    }
+    out.push_str("</main>\n</body>\n</html>\n");
     out
 }
 
-fn table(matrix: &Matrix, out: &mut String) {
-    out.push_str("<div class=\"matrix\"><table>\n<thead><tr><th>Path</th>");
-    for kernel in &matrix.kernels {
-        let _ = write!(out, "<th>{}</th>", escape(&kernel.name));
-    }
-    out.push_str("</tr></thead>\n<tbody>\n");
-    let mut section = "";
-    for (id, title) in matrix.rows() {
-        let this = id.split('/').next().unwrap_or_default();
-        if this != section {
-            section = this;
-            let span = matrix.kernels.len() + 1;
-            let title = escape(super::section_title(section));
-            let _ = writeln!(out, "<tr class=\"section\"><th colspan=\"{span}\">{title}</th></tr>");
-        }
-        let _ = write!(out, "<tr><td>{}</td>", escape(title));
-        for (number, kernel) in matrix.kernels.iter().enumerate() {
-            match kernel.row(id) {
-                Some(row) => {
-                    let _ = write!(
-                        out,
-                        "<td><a href=\"#{}\" title=\"{}\">{}</a></td>",
-                        anchor(number, id),
-                        escape(&row.says),
-                        badge(row)
-                    );
-                }
-                None => out.push_str("<td>-</td>"),
-            }
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n");
+/// What a kernel is called: the last part of a path, unless two would be called the same.
+fn names(matrix: &Matrix) -> Vec<String> {
+    let short: Vec<&str> = matrix.kernels.iter().map(|kernel| super::text::short(&kernel.name)).collect();
+    let is_unique = |name: &str| short.iter().filter(|other| **other == name).count() == 1;
+    let kernels = matrix.kernels.iter().zip(&short);
+    kernels.map(|(kernel, short)| if is_unique(short) { (*short).to_owned() } else { kernel.name.clone() }).collect()
 }
 
-fn badge(row: &Row) -> String {
-    let name = row.verdict.name();
+fn release(kernel: &Kernel) -> String {
+    if kernel.release.is_empty() { "never came up".to_owned() } else { format!("Linux {}", escape(&kernel.release)) }
+}
+
+/// How each kernel does, in numbers.
+fn kernels(matrix: &Matrix, names: &[String], out: &mut String) {
+    out.push_str("<ul class=\"kernels\">\n");
+    for (number, (kernel, name)) in matrix.kernels.iter().zip(names).enumerate() {
+        let _ = write!(
+            out,
+            "<li><b><a href=\"#k{number}\" title=\"{}\">{}</a></b> <span class=\"soft\">{}</span><br>",
+            escape(&kernel.name),
+            escape(name),
+            release(kernel)
+        );
+        for (verdict, _) in VERDICTS {
+            let count = kernel.rows.iter().filter(|row| row.verdict == verdict).count();
+            if count > 0 {
+                let class = verdict.name();
+                let _ = write!(out, "<span class=\"badge {class}\">{count} {class}</span>");
+            }
+        }
+        out.push_str("</li>\n");
+    }
+    out.push_str("</ul>\n");
+}
+
+/// Rows by kernels.
+fn table(matrix: &Matrix, names: &[String], out: &mut String) {
+    out.push_str("<ul class=\"legend soft\">\n");
+    for (verdict, meaning) in VERDICTS {
+        let _ = writeln!(out, "<li>{} {meaning}</li>", badge(verdict));
+    }
+    out.push_str(
+        "</ul>\n<label class=\"filter\"><input type=\"checkbox\" id=\"worse\"> Only findings and crashes</label>\n\
+         <div class=\"scroll\"><table class=\"matrix\">\n<thead><tr><th scope=\"col\">Path</th>",
+    );
+    for (kernel, name) in matrix.kernels.iter().zip(names) {
+        let release = release(kernel);
+        let _ = write!(out, "<th scope=\"col\">{}<div class=\"says\">{release}</div></th>", escape(name));
+    }
+    out.push_str("</tr></thead>\n");
+    let rows = matrix.rows();
+    for section in sections(rows.iter().map(|(id, _)| *id)) {
+        let rows: Vec<_> = rows.iter().filter(|(id, _)| section_of(id) == section).collect();
+        let fine = |id: &str| matrix.kernels.iter().filter_map(|kernel| kernel.row(id)).all(is_fine);
+        let class = |fine: bool| if fine { " class=\"fine\"" } else { "" };
+        let _ = writeln!(
+            out,
+            "<tbody{}>\n<tr class=\"section\"><th scope=\"rowgroup\" colspan=\"{}\">{}</th></tr>",
+            class(rows.iter().all(|(id, _)| fine(id))),
+            matrix.kernels.len() + 1,
+            escape(super::section_title(section))
+        );
+        for (id, title) in rows {
+            let _ = write!(out, "<tr{}><th scope=\"row\">{}</th>", class(fine(id)), escape(&cut(title, 160)));
+            for (number, kernel) in matrix.kernels.iter().enumerate() {
+                match kernel.row(id) {
+                    Some(row) => {
+                        let _ = write!(
+                            out,
+                            "<td><a href=\"#{}\" title=\"{}\">{}<div class=\"says\">{}</div></a></td>",
+                            anchor(number, id),
+                            escape(&cut(&row.says, 1000)),
+                            badge(row.verdict),
+                            escape(&cut(&row.says, 300))
+                        );
+                    }
+                    None => out.push_str("<td class=\"soft\">not walked</td>"),
+                }
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody>\n");
+    }
+    out.push_str("</table></div>\n");
+}
+
+/// Everything of one kernel.
+fn walk(number: usize, kernel: &Kernel, name: &str, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "<section id=\"k{number}\">\n<h2>{}: {}</h2>\n<p class=\"soft\">{} <a class=\"top\" href=\"#top\">All kernels</a></p>",
+        escape(name),
+        release(kernel),
+        if name == kernel.name { String::new() } else { escape(&kernel.name) }
+    );
+    if kernel.rows.is_empty() {
+        out.push_str("<p>No part was walked.</p>\n");
+    }
+    for section in sections(kernel.rows.iter().map(|row| row.id.as_str())) {
+        let rows: Vec<&Row> = kernel.rows.iter().filter(|row| section_of(&row.id) == section).collect();
+        let title = escape(super::section_title(section));
+        let _ = writeln!(out, "<h3 id=\"{}\">{title}</h3>", anchor(number, section));
+        answers::tries(number, &rows, out);
+        rows.iter().for_each(|row| answers::answer(number, row, out));
+        timeline::timeline(number, kernel, &rows, out);
+    }
+    out.push_str("</section>\n");
+}
+
+fn section_of(id: &str) -> &str {
+    id.split('/').next().unwrap_or_default()
+}
+
+/// Sections of these rows, each once.
+fn sections<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut sections: Vec<&str> = Vec::new();
+    for section in ids.map(section_of) {
+        if !sections.contains(&section) {
+            sections.push(section);
+        }
+    }
+    sections
+}
+
+fn is_fine(row: &Row) -> bool {
+    row.verdict < Verdict::Finding
+}
+
+fn badge(verdict: Verdict) -> String {
+    let name = verdict.name();
     format!("<span class=\"badge {name}\">{name}</span>")
 }
 
@@ -97,129 +189,12 @@ fn anchor(kernel: usize, id: &str) -> String {
     format!("k{kernel}-{id}")
 }
 
-fn details(number: usize, kernel: &Kernel, out: &mut String) {
-    let _ = writeln!(out, "<h2>{}: Linux {}</h2>", escape(&kernel.name), escape(&kernel.release));
-    let mut sections: Vec<&str> = Vec::new();
-    for row in &kernel.rows {
-        let section = row.id.split('/').next().unwrap_or_default();
-        if !sections.contains(&section) {
-            sections.push(section);
-        }
+/// The beginning of a text.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", text[..at].trim_end()),
+        None => text.to_owned(),
     }
-    for section in sections {
-        let _ = writeln!(out, "<h3>{}</h3>", escape(super::section_title(section)));
-        let rows: Vec<&Row> =
-            kernel.rows.iter().filter(|row| row.id.split('/').next().unwrap_or_default() == section).collect();
-        rows.iter().for_each(|row| answer(number, row, out));
-        timeline(&rows, out);
-    }
-}
-
-fn answer(number: usize, row: &Row, out: &mut String) {
-    let _ = writeln!(
-        out,
-        "<details id=\"{}\"><summary>{}<b>{}</b>: {}</summary>",
-        anchor(number, &row.id),
-        badge(row),
-        escape(&row.title),
-        escape(&row.says)
-    );
-    out.push_str("<table><thead><tr><th>Try</th><th>Outcome</th><th>Detail</th></tr></thead><tbody>\n");
-    row.cells.iter().for_each(|cell| attempt(cell, out));
-    out.push_str("</tbody></table></details>\n");
-}
-
-fn attempt(cell: &Cell, out: &mut String) {
-    let class = match cell.good {
-        Some(true) => "good",
-        Some(false) => "bad",
-        None => "soft",
-    };
-    let _ = write!(
-        out,
-        "<tr><td>{}</td><td class=\"{class}\">{}</td><td>{}",
-        escape(&cell.column),
-        escape(&cell.outcome),
-        escape(&cell.detail)
-    );
-    let refused: Vec<&Key> = cell.keys.iter().filter(|key| key.verdict == "refused").collect();
-    if !refused.is_empty() || !cell.log.is_empty() {
-        out.push_str("<pre>");
-        for key in refused {
-            let _ = writeln!(out, "{}", escape(key.decoded.trim()));
-        }
-        for line in &cell.log {
-            let _ = writeln!(out, "kernel: {}", escape(line));
-        }
-        out.push_str("</pre>");
-    }
-    out.push_str("</td></tr>\n");
-}
-
-/// Colour of a key in the timeline, and what it stands for.
-fn colour(key: &Key) -> (&'static str, &'static str) {
-    match (key.verdict.as_str(), key.relaxed, key.unordered) {
-        ("refused", ..) => ("#b3122b", "refused"),
-        (_, false, _) => ("#b35900", "strong"),
-        (_, true, false) => ("#1a7f37", "relaxed"),
-        (_, true, true) => ("#0969da", "unordered"),
-    }
-}
-
-const WIDTH: f64 = 1000.0;
-const LABELS: f64 = 270.0;
-const LANE: f64 = 20.0;
-/// A walk makes some thousand keys; more than so many in a lane are a blot anyway.
-const MOST_DOTS: usize = 500;
-
-/// Keys over device time, one lane a row.
-fn timeline(rows: &[&Row], out: &mut String) {
-    let lanes: Vec<(&Row, Vec<&Key>)> = rows
-        .iter()
-        .map(|row| (*row, row.cells.iter().flat_map(|cell| &cell.keys).take(MOST_DOTS).collect::<Vec<_>>()))
-        .filter(|(_, keys)| !keys.is_empty())
-        .collect();
-    let times = || lanes.iter().flat_map(|(_, keys)| keys.iter().map(|key| key.time)).filter(|time| time.is_finite());
-    let (from, to) = (times().fold(f64::INFINITY, f64::min), times().fold(f64::NEG_INFINITY, f64::max));
-    if lanes.is_empty() || !from.is_finite() {
-        return;
-    }
-    let span = (to - from).max(1e-6);
-    let height = LANE * (lanes.len() as f64 + 1.5);
-    out.push_str("<p class=\"legend soft\">Keys over device time: ");
-    for (fill, name) in
-        [("#1a7f37", "relaxed"), ("#0969da", "unordered"), ("#b35900", "strong"), ("#b3122b", "refused")]
-    {
-        let _ = write!(out, "<span><i class=\"dot\" style=\"background:{fill}\"></i>{name}</span>");
-    }
-    let _ =
-        writeln!(out, "</p>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"keys over device time\">");
-    for (lane, (row, keys)) in lanes.iter().enumerate() {
-        let y = LANE * (lane as f64 + 0.8);
-        let end = WIDTH - 12.0;
-        let _ = writeln!(
-            out,
-            "<text x=\"8\" y=\"{:.1}\">{}</text><line x1=\"{LABELS}\" y1=\"{y:.1}\" x2=\"{end}\" y2=\"{y:.1}\" stroke=\"#d8dee4\"/>",
-            y + 4.0,
-            escape(&row.title)
-        );
-        for key in keys {
-            let x = LABELS + 8.0 + (key.time - from) / span * (end - LABELS - 16.0);
-            let (fill, _) = colour(key);
-            let _ = writeln!(
-                out,
-                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{fill}\" fill-opacity=\"0.75\"><title>{:.6} s: {}</title></circle>",
-                key.time,
-                escape(&key.line())
-            );
-        }
-    }
-    let y = LANE * (lanes.len() as f64 + 1.1);
-    let _ = writeln!(
-        out,
-        "<text x=\"{LABELS}\" y=\"{y:.1}\">{from:.3} s</text><text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{to:.3} s</text>\n</svg>",
-        WIDTH - 12.0
-    );
 }
 
 /// Text for HTML, in elements and in attributes with double quotes.
@@ -231,6 +206,8 @@ fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
+            // Also what turns the direction of text, which would reach beyond the text.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -240,7 +217,8 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::{SCHEMA, Verdict};
+    use super::super::keys::Key;
+    use super::super::result::{Cell, SCHEMA};
     use super::*;
 
     fn matrix(log: &str) -> Matrix {
@@ -262,7 +240,7 @@ mod tests {
             says: log.into(),
             cells: vec![cell],
         };
-        let kernel = Kernel { name: "7.3".into(), release: log.into(), rows: vec![row] };
+        let kernel = Kernel { name: "7.3".into(), release: log.into(), guests: Vec::new(), rows: vec![row] };
         Matrix { schema: SCHEMA, version: "0".into(), profile: "p".into(), complete: true, kernels: vec![kernel] }
     }
 
@@ -281,8 +259,59 @@ mod tests {
             page.contains("href=\"#k0-flags-reg-mr-write\" title=\"why\"><span class=\"badge finding\">"),
             "{page}"
         );
-        assert!(page.contains("<details id=\"k0-flags-reg-mr-write\">"), "{page}");
-        assert_eq!(page.matches("<circle").count(), 1, "{page}");
-        assert!(!page.contains("http"), "nothing from elsewhere: {page}");
+        assert_eq!(page.matches("id=\"k0-flags-reg-mr-write\"").count(), 1, "{page}");
+        assert_eq!(page.matches("data-keys=\"1\"").count(), 2, "a bar and a line of the list: {page}");
+        assert!(!page.contains("http:") && !page.contains("https:"), "nothing from elsewhere: {page}");
+    }
+
+    #[test]
+    fn a_walk_that_did_not_come_to_its_end_says_so() {
+        let mut matrix = matrix("why");
+        assert!(!page(&matrix).contains("did not come to its end"));
+        matrix.complete = false;
+        assert!(page(&matrix).contains("The walk did not come to its end"));
+    }
+
+    #[test]
+    fn kernels_are_called_by_the_last_part_of_their_path_unless_two_would_be_called_the_same() {
+        let mut matrix = matrix("why");
+        matrix.kernels.push(Kernel { name: "/a/linux".into(), ..matrix.kernels[0].clone() });
+        assert_eq!(names(&matrix), ["7.3", "linux"]);
+        matrix.kernels.push(Kernel { name: "/b/linux/".into(), ..matrix.kernels[0].clone() });
+        assert_eq!(names(&matrix), ["7.3", "/a/linux", "/b/linux/"]);
+    }
+
+    #[test]
+    fn tries_that_came_to_the_same_share_a_line_and_a_refused_one_has_its_own() {
+        let mut matrix = matrix("why");
+        let row = &mut matrix.kernels[0].rows[0];
+        let plain = |column: &str, good| Cell {
+            column: column.into(),
+            good: Some(good),
+            keys: Vec::new(),
+            log: Vec::new(),
+            ..row.cells[0].clone()
+        };
+        row.cells =
+            vec![plain("a", true), plain("b", false), row.cells[0].clone(), plain("c", true), plain("d", false)];
+        let page = page(&matrix);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+        let (bad, refused, good) = (at("--1\"></div>b, d<"), at("--2\"></div>bit 21<"), at("--0\"></div>a, c<"));
+        assert!(bad < refused && refused < good, "what is bad comes first");
+        assert!(page.contains("href=\"#k0-flags-reg-mr-write--1\">✗ EINVAL"), "{page}");
+    }
+
+    #[test]
+    fn hundreds_of_keys_of_one_moment_share_a_bar_and_a_time_that_is_none_breaks_nothing() {
+        let mut matrix = matrix("why");
+        let keys = &mut matrix.kernels[0].rows[0].cells[0].keys;
+        let key = keys[0].clone();
+        *keys = (0..500).map(|index| Key { index: Some(index), relaxed: true, ..key.clone() }).collect();
+        let wrong = [f64::NAN, f64::INFINITY, f64::MAX, -1.0];
+        keys.extend(wrong.map(|time| Key { time, guest: u32::MAX, ..key.clone() }));
+        let page = page(&matrix);
+        assert!(page.contains("data-keys=\"500\"><title>reg_mr: 1.500000 s"), "{page}");
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+        assert!(page.contains("Refused by the device, 504 times"), "{page}");
     }
 }

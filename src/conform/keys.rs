@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 pub struct Key {
     /// Seconds of device time.
     pub time: f64,
+    /// Which of the kernel's guests asked for it, from 1: each has a device with a time of its own. 0 if it is not known.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub guest: u32,
     /// Kind, as in `mkey.exempt`.
     pub kind: String,
     /// `CREATE_MKEY`, `UMR`, ….
@@ -33,6 +36,14 @@ pub struct Key {
     /// The whole event as `cx10 trace` prints it, for a key that was refused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub decoded: String,
+    /// The command that was refused, in the same form; empty if it was no command.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out a reference
+fn is_unknown(guest: &u32) -> bool {
+    *guest == 0
 }
 
 impl Key {
@@ -50,6 +61,7 @@ impl Key {
         let set = |flag: &str| asked.split(' ').any(|name| name == flag);
         Some(Key {
             time: event.get("t")?.as_u64()? as f64 / 1e9,
+            guest: 0,
             kind: text("kind"),
             via: text("via"),
             index: event.get("index").and_then(Value::as_u64).and_then(|index| u32::try_from(index).ok()),
@@ -59,6 +71,7 @@ impl Key {
             reason: text("reason"),
             path: text("driver_path"),
             decoded: if refused { crate::trace::human::event(event, false) } else { String::new() },
+            command: String::new(),
             verdict,
         })
     }

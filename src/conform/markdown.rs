@@ -106,8 +106,8 @@ mod tests {
     fn matrix(says: &str, cells: Vec<Cell>) -> Matrix {
         let (id, title) = ("enforcement/x".to_owned(), "reg_mr".to_owned());
         let row = Row { id, title, verdict: Verdict::Finding, says: says.to_owned(), cells };
-        let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), rows: vec![row] };
-        let older = Kernel { name: "6.12".into(), release: "6.12.1".into(), rows: Vec::new() };
+        let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), guests: Vec::new(), rows: vec![row] };
+        let older = Kernel { name: "6.12".into(), release: "6.12.1".into(), guests: Vec::new(), rows: Vec::new() };
         Matrix {
             schema: SCHEMA,
             version: String::new(),

@@ -104,7 +104,7 @@ pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
         if !options.policies.is_empty() {
             walk.policies.clone_from(&options.policies);
         }
-        let mut kernel = Kernel { name: name.clone(), release: String::new(), rows: Vec::new() };
+        let mut kernel = Kernel { name: name.clone(), release: String::new(), guests: Vec::new(), rows: Vec::new() };
         let mut walked = Ok(());
         for section in options.chosen() {
             walked = (section.walk)(&mut walk).map(|rows| kernel.rows.extend(rows));
@@ -113,6 +113,7 @@ pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
             }
         }
         kernel.release.clone_from(&walk.release);
+        kernel.guests.clone_from(&walk.guests);
         if !kernel.rows.is_empty() {
             matrix.kernels.push(kernel);
         }

@@ -78,6 +78,9 @@ pub struct Kernel {
     pub name: String,
     /// `uname -r`; empty if it never came up.
     pub release: String,
+    /// Settings of the device of each guest that was booted, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guests: Vec<String>,
     /// Answers.
     pub rows: Vec<Row>,
 }
@@ -166,14 +169,19 @@ mod tests {
                 says: String::new(),
                 cells: Vec::new(),
             };
-            Kernel { name: String::new(), release: String::new(), rows: verdicts.iter().map(row).collect() }
+            Kernel {
+                name: String::new(),
+                release: String::new(),
+                guests: Vec::new(),
+                rows: verdicts.iter().map(row).collect(),
+            }
         };
         let worst = |kernels: &[Kernel]| {
             let (version, profile) = (String::new(), String::new());
             Matrix { schema: SCHEMA, version, profile, complete: true, kernels: kernels.to_vec() }.worst()
         };
         let (ready, absent) = (kernel(&[Verdict::Ready, Verdict::Absent]), kernel(&[Verdict::Absent; 2]));
-        assert_eq!(worst(&[ready.clone()]), Verdict::Absent);
+        assert_eq!(worst(std::slice::from_ref(&ready)), Verdict::Absent);
         assert_eq!(worst(&[ready, absent]), Verdict::Finding);
         assert_eq!(worst(&[]), Verdict::Finding);
     }

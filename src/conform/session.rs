@@ -7,6 +7,7 @@ use super::keys::{Key, Known};
 use crate::run::accel::Decided;
 use crate::run::images::Images;
 use crate::run::{RunError, RunOptions, RunOutcome, ServeProcess, run_with};
+use crate::trace::human;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -98,13 +99,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Boots a guest whose device has `serve` as arguments and writes its trace to `trace`.
+    /// Boots a guest whose device has `serve` as arguments and writes its trace to `trace`. `guest` is its number.
     pub fn boot(
         options: &RunOptions,
         images: &Images,
         accel: Decided,
         serve: Vec<std::ffi::OsString>,
         trace: &Path,
+        guest: u32,
     ) -> Result<Session, Lost> {
         let stop = |error: io::Error| Lost::Stop(RunError::System(error));
         let mut args = serve;
@@ -135,7 +137,7 @@ impl Session {
             buffer: Vec::new(),
             run: Some(run),
             stop: stop_run,
-            trace: TraceReader { path: trace.to_owned(), file: None, buffer: Vec::new() },
+            trace: TraceReader::new(trace, guest),
             known: Known::default(),
             release: String::new(),
             boot: Step::default(),
@@ -262,11 +264,18 @@ impl Drop for Session {
 /// Reads a trace while it is written.
 struct TraceReader {
     path: std::path::PathBuf,
+    guest: u32,
     file: Option<File>,
     buffer: Vec<u8>,
+    /// The last command that failed: a refused key's own event stands behind its command's.
+    failed: Option<Map<String, Value>>,
 }
 
 impl TraceReader {
+    fn new(path: &Path, guest: u32) -> TraceReader {
+        TraceReader { path: path.to_owned(), guest, file: None, buffer: Vec::new(), failed: None }
+    }
+
     /// Keys up to the DEALLOC_PD of the domain `fence`, and whether that was there; without a fence, what there is now.
     fn until(&mut self, fence: Option<u64>) -> io::Result<(Vec<Key>, bool)> {
         let end = Instant::now() + TRACE_LIMIT;
@@ -284,10 +293,19 @@ impl TraceReader {
                 let event: Map<String, Value> = serde_json::from_slice(&self.buffer[used..used + length])?;
                 used += length + 1;
                 found = fence.is_some_and(|pd| is_fence(&event, pd));
-                keys.extend(Key::read(&event).filter(|_| keys.len() < MOST_KEYS).map(|key| {
+                if event.get("ev").is_some_and(|ev| ev == "command") {
+                    self.failed = event.get("status").is_some_and(|status| status != "OK").then_some(event);
+                } else if let Some(mut key) = Key::read(&event).filter(|_| keys.len() < MOST_KEYS) {
+                    key.guest = self.guest;
                     decoded += usize::from(!key.decoded.is_empty());
-                    if decoded > MOST_DECODED { Key { decoded: String::new(), ..key } } else { key }
-                }));
+                    if decoded > MOST_DECODED {
+                        key.decoded.clear();
+                    } else if key.verdict == "refused" {
+                        let command = self.failed.take().filter(|command| command.get("op") == event.get("via"));
+                        key.command = command.map(|command| human::event(&command, false)).unwrap_or_default();
+                    }
+                    keys.push(key);
+                }
             }
             self.buffer.drain(..used);
             if found {
@@ -321,12 +339,37 @@ mod tests {
         };
         let fence = r#"{"t":2,"ev":"command","op":"DEALLOC_PD","in":{"pd":5}}"#;
         std::fs::write(&path, format!("{{\"cx10_trace\":1}}\n{}\n{fence}\n{}\n{{\"t\":", key(1), key(2))).unwrap();
-        let mut reader = TraceReader { path: path.clone(), file: None, buffer: Vec::new() };
+        let mut reader = TraceReader::new(&path, 3);
         let indexes = |keys: Vec<Key>| keys.iter().filter_map(|key| key.index).collect::<Vec<_>>();
         let (keys, complete) = reader.until(Some(5)).unwrap();
         assert_eq!((indexes(keys), complete), (vec![1], true));
         let (keys, complete) = reader.until(None).unwrap();
         assert_eq!((indexes(keys), complete), (vec![2], true), "the unfinished line waits");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_refused_key_has_its_command_and_its_guest() {
+        let path = std::env::temp_dir().join(format!("cx10-conform-refused-{}", std::process::id()));
+        let command = |status: &str| {
+            format!(r#"{{"t":1,"ev":"command","slot":0,"op":"CREATE_MKEY","in":{{"mkc.pd":5}},"status":"{status}"}}"#)
+        };
+        let key = |via: &str| format!(r#"{{"t":2,"ev":"key","kind":"mtt","via":"{via}","verdict":"refused"}}"#);
+        let irq = r#"{"t":1,"ev":"irq","vector":1}"#;
+        let lines = [
+            command("BAD_PARAM_ERR"),
+            irq.to_owned(),
+            key("CREATE_MKEY"),
+            key("UMR"),
+            command("BAD_PARAM_ERR"),
+            command("OK"),
+            key("CREATE_MKEY"),
+        ];
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let (keys, _) = TraceReader::new(&path, 3).until(None).unwrap();
+        assert!(keys[0].command.contains("CREATE_MKEY mkc.pd=5 = BAD_PARAM_ERR"), "{}", keys[0].command);
+        let rest: Vec<_> = keys.iter().skip(1).map(|key| (key.via.as_str(), key.command.as_str(), key.guest)).collect();
+        assert_eq!(rest, [("UMR", "", 3), ("CREATE_MKEY", "", 3)]);
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -12,7 +12,7 @@ pub fn text(matrix: &Matrix, cells: bool) -> String {
     }
     let rows = matrix.rows();
     let width = rows.iter().map(|(_, title)| title.chars().count()).max().unwrap_or_default();
-    let names: Vec<String> = matrix.kernels.iter().map(|kernel| short(&kernel.name)).collect();
+    let names: Vec<&str> = matrix.kernels.iter().map(|kernel| short(&kernel.name)).collect();
     let mut section = "";
     for (id, title) in &rows {
         let this = id.split('/').next().unwrap_or_default();
@@ -42,8 +42,8 @@ pub fn text(matrix: &Matrix, cells: bool) -> String {
 }
 
 /// The last part of a path.
-fn short(name: &str) -> String {
-    name.trim_end_matches('/').rsplit('/').next().unwrap_or(name).to_owned()
+pub(super) fn short(name: &str) -> &str {
+    name.trim_end_matches('/').rsplit('/').next().unwrap_or(name)
 }
 
 fn line(cell: &Cell) -> String {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn what_a_guest_says_does_not_drive_the_terminal() {
         let row = Row { says: "red \x1b[31m\nnext".into(), ..row() };
-        let kernel = Kernel { name: "7.3".into(), release: "7.3\x07".into(), rows: vec![row] };
+        let kernel = Kernel { name: "7.3".into(), release: "7.3\x07".into(), guests: Vec::new(), rows: vec![row] };
         let matrix = Matrix {
             schema: SCHEMA,
             version: String::new(),

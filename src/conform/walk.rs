@@ -132,6 +132,8 @@ pub struct Walk<'a> {
     pub progress: &'a Progress,
     /// `uname -r`, once a guest has come up.
     pub release: String,
+    /// Settings of the device of each guest that was booted.
+    pub guests: Vec<String>,
     /// Settings of the device beyond `serve`.
     settings: Vec<String>,
     session: Option<Session>,
@@ -150,7 +152,7 @@ impl<'a> Walk<'a> {
         progress: &'a Progress,
     ) -> Walk<'a> {
         let policies = super::protocols::POLICIES.iter().map(|policy| (*policy).to_owned()).collect();
-        let (release, settings) = (String::new(), Vec::new());
+        let (release, guests, settings) = (String::new(), Vec::new(), Vec::new());
         Walk {
             options,
             images,
@@ -160,6 +162,7 @@ impl<'a> Walk<'a> {
             policies,
             progress,
             release,
+            guests,
             settings,
             session: None,
             boots_lost: 0,
@@ -207,7 +210,11 @@ impl<'a> Walk<'a> {
             let mut serve = self.serve.clone();
             serve.extend(self.settings.iter().map(OsString::from));
             let trace = self.work.path("trace.jsonl");
-            match Session::boot(&self.options, self.images, self.accel, serve, &trace) {
+            let settings: Vec<&str> =
+                self.settings.iter().map(String::as_str).filter(|word| *word != "--set").collect();
+            self.guests.push(settings.join(" "));
+            let guest = u32::try_from(self.guests.len()).unwrap_or(u32::MAX);
+            match Session::boot(&self.options, self.images, self.accel, serve, &trace, guest) {
                 Ok(session) => {
                     self.release.clone_from(&session.release);
                     self.session = Some(session);
