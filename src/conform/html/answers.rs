@@ -148,8 +148,13 @@ fn attempt(id: &str, columns: &str, cell: &Cell, out: &mut String) {
         mark(cell),
         escape(&cell.outcome)
     );
-    if !cell.detail.is_empty() {
-        let _ = write!(out, "<div class=\"detail\">{}</div>", escape(&cell.detail));
+    // The first line is a sentence, more is a console or a stack.
+    let (first, more) = cell.detail.split_once('\n').unwrap_or((&cell.detail, ""));
+    if !first.is_empty() {
+        let _ = write!(out, "<div>{}</div>", escape(first));
+    }
+    if !more.is_empty() {
+        let _ = write!(out, "<pre class=\"log\" tabindex=\"0\">{}</pre>", escape(more));
     }
     refusals(cell, out);
     log(cell, out);
