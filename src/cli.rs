@@ -386,7 +386,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Records")]
     pub keep_console: Option<PathBuf>,
     /// Guest kernel: 7.3 or 6.12 (Debian packages), a bzImage, or a kernel build tree
-    #[arg(short, long, value_name = "KERNEL", default_value = "7.3", value_hint = ValueHint::AnyPath, help_heading = "Guest")]
+    #[arg(short, long, value_name = "KERNEL", default_value = "7.3", value_parser = clap::builder::NonEmptyStringValueParser::new(), value_hint = ValueHint::AnyPath, help_heading = "Guest")]
     pub kernel: String,
     /// Guest CPUs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=255), help_heading = "Guest")]

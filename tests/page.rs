@@ -22,8 +22,14 @@ const LIMIT: &str = "60";
 
 /// The page that `cx10 conform --from` writes of these kernels.
 fn page(name: &str, kernels: Vec<Kernel>) -> String {
-    let matrix =
-        Matrix { schema: SCHEMA, version: "0.1.0".into(), profile: "connectx10-c2c".into(), complete: true, kernels };
+    let matrix = Matrix {
+        schema: SCHEMA,
+        version: "0.1.0".into(),
+        profile: "connectx10-c2c".into(),
+        options: Vec::new(),
+        complete: true,
+        kernels,
+    };
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
     std::fs::create_dir_all(&directory).expect("a directory");
     let (from, to) = (directory.join("result.json"), directory.join("page.html"));

@@ -5,6 +5,7 @@ use super::{Accel, DeviceArgs, LogArgs, Size, parse_size};
 use crate::conform::protocols::POLICIES;
 use crate::conform::{self, Options, SECTIONS, expect, html, markdown, result::Matrix, result::Verdict, text};
 use crate::run::{self, RunError, RunOptions};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,13 +15,13 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Args)]
 pub struct ConformArgs {
     /// Kernel to walk: 7.3 or 6.12 (Debian packages), a bzImage, or a kernel build tree; may be repeated, which makes a matrix
-    #[arg(short, long = "kernel", value_name = "KERNEL", default_values = ["7.3"], conflicts_with = "from", value_hint = ValueHint::AnyPath)]
+    #[arg(short, long = "kernel", value_name = "KERNEL", default_values = ["7.3"], conflicts_with = "from", value_parser = NonEmptyStringValueParser::new(), value_hint = ValueHint::AnyPath)]
     pub kernels: Vec<String>,
-    /// Only these parts, by name (see below); may be repeated
-    #[arg(long = "only", value_name = "PART", value_parser = parse_section)]
+    /// Only these parts, by name (see below); may be repeated, or a list with commas
+    #[arg(long = "only", value_name = "PART", value_delimiter = ',', value_parser = parse_section)]
     pub sections: Vec<String>,
-    /// Run protocols under these ordering policies only, by name; may be repeated
-    #[arg(long = "policy", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(POLICIES))]
+    /// Run the protocols part under these ordering policies only; the other parts choose their own
+    #[arg(long = "policy", value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::PossibleValuesParser::new(POLICIES))]
     pub policies: Vec<String>,
     /// List the parts and end
     #[arg(long)]
@@ -90,7 +91,7 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     // Mistakes are told before an hour of walking.
     let expected = args.expect.as_deref().map(stored).transpose()?;
     let options = options(args, log)?;
-    let sections: Vec<&str> = options.chosen().map(|section| section.name).collect();
+    let mut sections: Vec<&str> = options.chosen().map(|section| section.name).collect();
     if let (Some((path, expected)), None) = (&expected, &args.from) {
         let names: Vec<&str> = options.kernels.iter().map(String::as_str).collect();
         expect::stored(expected, &names, &sections).map_err(|error| failed(path, error))?;
@@ -99,6 +100,11 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     let (matrix, walked) = match &args.from {
         Some(path) => {
             let (_, mut matrix) = stored(path)?;
+            let there = matrix.sections();
+            if let Some(name) = args.sections.iter().find(|name| !there.contains(&name.as_str())) {
+                return Err(failed(path, format!("it has no part {name} (it has {})", there.join(", "))));
+            }
+            sections.retain(|section| there.contains(section));
             matrix.retain(&sections);
             (matrix, Ok(()))
         }

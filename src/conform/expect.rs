@@ -1,6 +1,6 @@
 //! Comparison with a stored walk.
 
-use super::result::{Kernel, Matrix, Row, SCHEMA, Verdict};
+use super::result::{Cell, Kernel, Matrix, Row, SCHEMA, Verdict};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub enum ExpectError {
         there: String,
     },
     /// It has no row of a part of this walk.
-    #[error("it has no part {0} of kernel {1}")]
+    #[error("it has no part {0} of kernel {1}; --only compares those that it has")]
     NoPart(String, String),
     /// The walk was ended by an error.
     #[error("it is of a walk that did not come to its end")]
@@ -50,8 +50,7 @@ pub fn read(path: &Path) -> Result<Matrix, ExpectError> {
     if let Some(found) = value["schema"].as_u64().filter(|found| *found != u64::from(SCHEMA)) {
         return Err(ExpectError::Schema { found: u32::try_from(found).unwrap_or(u32::MAX) });
     }
-    let matrix: Matrix = serde_json::from_value(value)?;
-    if matrix.complete { Ok(matrix) } else { Err(ExpectError::Incomplete) }
+    Ok(serde_json::from_value(value)?)
 }
 
 /// What differs.
@@ -88,6 +87,9 @@ impl Difference {
 /// The stored walk of each of these kernels. They are told apart by name; one kernel is held against the only one that is
 /// stored whatever they are called, so that a tree can be compared with the release that it grew from.
 pub fn stored<'a>(expected: &'a Matrix, names: &[&str], sections: &[&str]) -> Result<Vec<&'a Kernel>, ExpectError> {
+    if !expected.complete {
+        return Err(ExpectError::Incomplete);
+    }
     let find = |name: &&str| {
         let alone = expected.kernels.len() == 1 && names.len() == 1;
         let kernel = expected.kernels.iter().find(|kernel| alone || kernel.name == *name).ok_or_else(|| {
@@ -103,10 +105,19 @@ pub fn stored<'a>(expected: &'a Matrix, names: &[&str], sections: &[&str]) -> Re
     names.iter().map(find).collect()
 }
 
-/// Compares. Only the kernels and sections that were walked count.
+/// Compares. An incomplete walk is nothing to compare with. Only the kernels and sections that were walked count.
 pub fn compare(expected: &Matrix, found: &Matrix, sections: &[&str]) -> Result<Difference, ExpectError> {
     let names: Vec<&str> = found.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
     let mut difference = Difference::default();
+    let unwalked = expected.kernels.iter().filter(|_| names.len() > 1 || expected.kernels.len() > 1);
+    for kernel in unwalked.filter(|kernel| !names.contains(&kernel.name.as_str())) {
+        difference.notes.push(format!("{} of the stored walk was not walked", kernel.name));
+    }
+    if found.options != expected.options {
+        let list = |options: &[String]| if options.is_empty() { "none".to_owned() } else { options.join(" ") };
+        let (is, was) = (list(&found.options), list(&expected.options));
+        difference.notes.push(format!("the device's options are {is}, those of the stored walk were {was}"));
+    }
     if found.profile != expected.profile {
         difference
             .notes
@@ -128,7 +139,7 @@ fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut
             difference.regressions.push(format!("{} {}: was {}, is not there", is.name, old.id, old.verdict.name()));
             continue;
         };
-        let line = format!(
+        let mut line = format!(
             "{} {}: was {} ({}), is {} ({})",
             is.name,
             old.id,
@@ -137,6 +148,15 @@ fn compare_kernel(was: &Kernel, is: &Kernel, sections: &[&str], difference: &mut
             new.verdict.name(),
             new.says
         );
+        for cell in old.cells.iter().filter(|cell| cell.good == Some(true) && bad(new, &cell.column)) {
+            let outcome = new.cells.iter().find(|other| other.column == cell.column).map_or("", |other| &other.outcome);
+            let _ = write!(line, "; {}: was {}, is {outcome}", cell.column, cell.outcome);
+        }
+        let gone = |cell: &&Cell| !new.cells.iter().any(|other| other.column == cell.column);
+        let gone: Vec<&str> = old.cells.iter().filter(gone).map(|cell| cell.column.as_str()).collect();
+        if !gone.is_empty() && new.verdict != Verdict::Absent {
+            difference.notes.push(format!("{} {}: not tried any more: {}", is.name, old.id, gone.join(", ")));
+        }
         // A finding in more cells, or one with which the kernel now complains of itself, is worse; so is a row that cannot
         // be looked at any more.
         let worse_cells = || old.cells.iter().any(|cell| cell.good == Some(true) && bad(new, &cell.column));
@@ -162,7 +182,6 @@ fn bad(row: &Row, column: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::result::Cell;
     use super::*;
 
     fn matrix(rows: &[(&str, Verdict, &str)]) -> Matrix {
@@ -174,7 +193,14 @@ mod tests {
             cells: Vec::new(),
         });
         let kernel = Kernel { name: "7.3".into(), release: "7.3.4".into(), guests: Vec::new(), rows: rows.collect() };
-        Matrix { schema: SCHEMA, version: String::new(), profile: String::new(), complete: true, kernels: vec![kernel] }
+        Matrix {
+            schema: SCHEMA,
+            version: String::new(),
+            profile: String::new(),
+            options: Vec::new(),
+            complete: true,
+            kernels: vec![kernel],
+        }
     }
 
     fn cell(column: &str, good: bool) -> Cell {
@@ -200,8 +226,25 @@ mod tests {
         let mut new = old.clone();
         old.kernels[0].rows[0].cells = vec![cell("bit 21", true), cell("bit 22", false)];
         new.kernels[0].rows[0].cells = vec![cell("bit 21", false), cell("bit 22", false)];
-        assert_eq!(compare(&old, &new, &["a"]).unwrap().regressions.len(), 1);
+        let worse = compare(&old, &new, &["a"]).unwrap();
+        assert_eq!(worse.regressions.len(), 1);
+        assert!(worse.regressions[0].ends_with("; bit 21: was ok, is ok"), "{:?}", worse.regressions);
         assert_eq!(compare(&new, &old, &["a"]).unwrap().regressions.len(), 0);
+        new.kernels[0].rows[0].cells.remove(0);
+        assert_eq!(compare(&old, &new, &["a"]).unwrap().notes, ["7.3 a/1: not tried any more: bit 21"]);
+    }
+
+    #[test]
+    fn what_is_compared_with_what_is_said() {
+        let old = matrix(&[("a/1", Verdict::Ready, "")]);
+        let mut new = old.clone();
+        new.options = vec!["--set".into(), "mkey.strict=off".into()];
+        new.kernels.push(Kernel { name: "6.12".into(), ..old.kernels[0].clone() });
+        let notes = compare(&new, &old, &["a"]).unwrap().notes;
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert_eq!(notes[0], "6.12 of the stored walk was not walked");
+        new.complete = false;
+        assert!(matches!(compare(&new, &old, &["a"]), Err(ExpectError::Incomplete)));
     }
 
     #[test]
@@ -211,7 +254,11 @@ mod tests {
         assert_eq!(compare(&old, &new, &["a"]).unwrap(), Difference::default());
         assert_eq!(compare(&old, &new, &["a", "b"]).unwrap().regressions.len(), 1);
         let missing = compare(&new, &old, &["a", "b"]).unwrap_err();
-        assert_eq!(missing.to_string(), "it has no part b of kernel 7.3", "what was not stored is not compared");
+        assert_eq!(
+            missing.to_string(),
+            "it has no part b of kernel 7.3; --only compares those that it has",
+            "what was not stored is not compared"
+        );
     }
 
     #[test]

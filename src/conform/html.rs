@@ -241,7 +241,14 @@ mod tests {
             cells: vec![cell],
         };
         let kernel = Kernel { name: "7.3".into(), release: log.into(), guests: Vec::new(), rows: vec![row] };
-        Matrix { schema: SCHEMA, version: "0".into(), profile: "p".into(), complete: true, kernels: vec![kernel] }
+        Matrix {
+            schema: SCHEMA,
+            version: "0".into(),
+            profile: "p".into(),
+            options: Vec::new(),
+            complete: true,
+            kernels: vec![kernel],
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ const INTRODUCTION: &str = "\
 # Kernels and hardware without order
 
 What `cx10 conform` has found. `ready`: as hardware needs it that keeps no order between memory accesses and refuses keys
-that ask for one. `finding`: not so, and why. `absent`: the kernel, its modules or the device do not have it. `crash`: the
-kernel broke, or did not come back. In tables of tries **bold** is what is not as it should be.
+that ask for one. `finding`: not so, and why. `absent`: the kernel, its modules or the device do not have it, or it could
+not be tried. `crash`: the kernel broke, or did not come back. In tables of tries **bold** is what is not as it should be.
 
 ";
 
@@ -26,6 +26,9 @@ pub fn page(matrix: &Matrix) -> String {
             text(&kernel.release),
             text(&matrix.profile)
         );
+    }
+    if !matrix.complete {
+        out.push_str("\nIncomplete: the walk was ended by an error.\n");
     }
     let names: Vec<String> = matrix.kernels.iter().map(|kernel| text(&kernel.name)).collect();
     for section in matrix.sections() {
@@ -112,6 +115,7 @@ mod tests {
             schema: SCHEMA,
             version: String::new(),
             profile: "p".into(),
+            options: Vec::new(),
             complete: true,
             kernels: vec![kernel, older],
         }

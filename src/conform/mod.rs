@@ -74,7 +74,8 @@ impl Options {
     /// Nothing is walked yet.
     pub fn matrix(&self) -> Matrix {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Matrix { schema: SCHEMA, version, profile: self.profile.clone(), complete: false, kernels: Vec::new() }
+        let options = self.serve.iter().map(|option| option.to_string_lossy().into_owned()).collect();
+        Matrix { schema: SCHEMA, version, profile: self.profile.clone(), options, complete: false, kernels: Vec::new() }
     }
 
     /// The sections to walk.
@@ -90,7 +91,10 @@ pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
     let progress = Progress::new(options.run.quiet);
     // A kernel that is not there is told before an hour of walking.
     let mut walks = Vec::new();
-    for name in &options.kernels {
+    for (at, name) in options.kernels.iter().enumerate() {
+        if options.kernels[..at].contains(name) {
+            continue;
+        }
         let run = RunOptions { kernel: name.clone(), ..options.run.clone() };
         let images = images::ensure(&run, &progress)?;
         walks.push((name, run, images));

@@ -12,7 +12,7 @@ pub const SCHEMA: u32 = 1;
 pub enum Verdict {
     /// As hardware without ordering needs it.
     Ready,
-    /// The kernel, its modules or the device do not have this; the row says which.
+    /// The kernel, its modules or the device do not have this, or it could not be tried; the row says which.
     Absent,
     /// Not as such hardware needs it; the row says what is wrong.
     Finding,
@@ -94,6 +94,9 @@ pub struct Matrix {
     pub version: String,
     /// Device profile.
     pub profile: String,
+    /// Options of the device.
+    #[serde(default)]
+    pub options: Vec<String>,
     /// Whether the walk came to its end.
     #[serde(default = "yes")]
     pub complete: bool,
@@ -178,7 +181,8 @@ mod tests {
         };
         let worst = |kernels: &[Kernel]| {
             let (version, profile) = (String::new(), String::new());
-            Matrix { schema: SCHEMA, version, profile, complete: true, kernels: kernels.to_vec() }.worst()
+            Matrix { schema: SCHEMA, version, profile, options: Vec::new(), complete: true, kernels: kernels.to_vec() }
+                .worst()
         };
         let (ready, absent) = (kernel(&[Verdict::Ready, Verdict::Absent]), kernel(&[Verdict::Absent; 2]));
         assert_eq!(worst(std::slice::from_ref(&ready)), Verdict::Absent);

@@ -11,7 +11,12 @@ pub fn text(matrix: &Matrix, cells: bool) -> String {
         let _ = writeln!(out, "kernel    {}: Linux {}, device {}", kernel.name, kernel.release, matrix.profile);
     }
     let rows = matrix.rows();
-    let width = rows.iter().map(|(_, title)| title.chars().count()).max().unwrap_or_default();
+    if !matrix.complete {
+        out.push_str("incomplete: the walk was ended by an error\n");
+    }
+    let titles = rows.iter().map(|(_, title)| *title);
+    let titles = titles.chain(matrix.sections().into_iter().map(super::section_title));
+    let width = titles.map(|title| title.chars().count()).max().unwrap_or_default();
     let names: Vec<&str> = matrix.kernels.iter().map(|kernel| short(&kernel.name)).collect();
     let mut section = "";
     for (id, title) in &rows {
@@ -84,6 +89,7 @@ mod tests {
             schema: SCHEMA,
             version: String::new(),
             profile: String::new(),
+            options: Vec::new(),
             complete: true,
             kernels: vec![kernel],
         };

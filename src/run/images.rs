@@ -48,8 +48,19 @@ pub fn default_cache() -> Result<PathBuf, RunError> {
         .ok_or_else(|| RunError::Images("neither CX10_CACHE nor HOME is set".into()))
 }
 
+/// Whether a file is a kernel that can be started: the header of the x86 boot protocol, or ELF for PVH.
+fn is_kernel(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    std::fs::File::open(path)?.take(0x206).read_to_end(&mut start)?;
+    Ok(start.get(0x202..0x206) == Some(b"HdrS") || start.starts_with(b"\x7fELF"))
+}
+
 /// Makes sure that everything is there.
 pub fn ensure(options: &RunOptions, progress: &Progress) -> Result<Images, RunError> {
+    let kernel = Path::new(&options.kernel);
+    if kernel.is_file() && !is_kernel(kernel).map_err(at(kernel))? {
+        return Err(RunError::Images(format!("{} is no Linux kernel: it has no boot header", kernel.display())));
+    }
     let cache = match &options.cache {
         Some(dir) => dir.clone(),
         None => default_cache()?,
