@@ -115,10 +115,14 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
             (matrix, walked)
         }
     };
-    // An error ends the walk; what it has until then is not lost, and is no whole result either.
+    // An error ends the walk; what it has until then is not lost, and does not take the place of a whole result either.
     if matrix.complete || !matrix.kernels.is_empty() {
         for (path, form) in records {
-            form(&matrix).and_then(|text| run::write_whole(path, &text)).map_err(|error| failed(path, error))?;
+            let path = place(path, matrix.complete);
+            if !matrix.complete && walked.is_err() {
+                eprintln!("cx10: what was walked until then is in {}", path.display());
+            }
+            form(&matrix).and_then(|text| run::write_whole(&path, &text)).map_err(|error| failed(&path, error))?;
         }
         if log.quiet == 0 {
             say(&text::text(&matrix, args.cells))?;
@@ -184,6 +188,15 @@ fn records(args: &ConformArgs) -> Result<Vec<(&Path, Form)>, Error> {
     Ok(records)
 }
 
+/// Where a result goes: an incomplete one beside the place of a whole one.
+fn place(path: &Path, complete: bool) -> PathBuf {
+    let mut place = path.to_owned();
+    if !complete {
+        place.as_mut_os_string().push(".incomplete");
+    }
+    place
+}
+
 type Form = fn(&Matrix) -> io::Result<String>;
 
 fn json(matrix: &Matrix) -> io::Result<String> {
@@ -224,6 +237,12 @@ mod tests {
         assert!(!Path::new(path).exists(), "nothing is left by the look");
         assert!(records_of(&["--markdown", path, "--html", path]).unwrap_err().to_string().contains("two forms"));
         assert!(records_of(&["--json", "/nowhere/result.json"]).is_err());
+    }
+
+    #[test]
+    fn an_incomplete_result_does_not_take_the_place_of_a_whole_one() {
+        assert_eq!(place(Path::new("a/good.json"), true), Path::new("a/good.json"));
+        assert_eq!(place(Path::new("a/good.json"), false), Path::new("a/good.json.incomplete"));
     }
 
     #[test]

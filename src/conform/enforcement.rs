@@ -40,7 +40,7 @@ const CALLS: &[(&str, u32, &str, bool)] = &[
 ];
 
 /// Walks the section.
-pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
+pub fn walk(walk: &mut Walk<'_>) -> Result<(), RunError> {
     let mut cells: Vec<Vec<Cell>> = vec![Vec::new(); CALLS.len()];
     let mut after = Vec::new();
     for (device, settings, strict) in DEVICES {
@@ -55,16 +55,12 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
         let trial = walk.register("reg_mr_write", RELAXED)?;
         after.push(cell(&trial, device, *strict, true));
     }
-    let mut rows: Vec<Row> = CALLS
-        .iter()
-        .zip(cells)
-        .map(|((path, access, title, _), cells)| {
-            let kind = if *access == RELAXED { "relaxed" } else { "strong" };
-            answer(&format!("enforcement/{path}/{kind}"), title, cells)
-        })
-        .collect();
-    rows.push(answer("enforcement/after", "reg_mr, relaxed, after all that was refused", after));
-    Ok(rows)
+    for ((path, access, title, _), cells) in CALLS.iter().zip(cells) {
+        let kind = if *access == RELAXED { "relaxed" } else { "strong" };
+        walk.rows.push(answer(&format!("enforcement/{path}/{kind}"), title, cells));
+    }
+    walk.rows.push(answer("enforcement/after", "reg_mr, relaxed, after all that was refused", after));
+    Ok(())
 }
 
 fn cell(trial: &Trial, device: &str, strict: bool, relaxed: bool) -> Cell {

@@ -6,7 +6,7 @@
 //! Bit 21 on top of it asks for no order between a READ and an earlier WRITE.
 
 use super::keys::Key;
-use super::result::{Cell, Row, Verdict};
+use super::result::{Cell, Verdict};
 use super::walk::{Outcome, Trial, Walk, is_lost, is_missing, missing, row, trouble};
 use crate::run::RunError;
 
@@ -62,9 +62,8 @@ fn columns(takes: Takes) -> Vec<(String, u32)> {
 }
 
 /// Walks the section. The device judges no key, so that what the kernel asks for is seen.
-pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
+pub fn walk(walk: &mut Walk<'_>) -> Result<(), RunError> {
     walk.device(&["--set", "mkey.strict=off"])?;
-    let mut rows = Vec::new();
     for (path, title, takes) in PATHS {
         walk.progress.step(&format!("{}: {title}", walk.options.kernel));
         let mut cells = Vec::new();
@@ -78,9 +77,9 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
             }
         }
         let (verdict, says) = judge(takes, &cells);
-        rows.push(row(&format!("flags/{path}"), title, verdict, says, cells));
+        walk.rows.push(row(&format!("flags/{path}"), title, verdict, says, cells));
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// The key that a successful call named.

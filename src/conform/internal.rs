@@ -130,9 +130,10 @@ const DATA_DIRECT: &[&str] = &[
 ];
 
 /// Walks the section on the device as it is, which is strict unless the user has said otherwise.
-pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
+pub fn walk(walk: &mut Walk<'_>) -> Result<(), RunError> {
     walk.device(&[])?;
-    let mut rows = vec![probe(&boot(walk)?)];
+    let at_boot = probe(&boot(walk)?);
+    walk.rows.push(at_boot);
     for (device, sites) in [(&[][..], SITES), (DIAGNOSTICS, DIAGNOSTIC_SITES), (DATA_DIRECT, DATA_DIRECT_SITES)] {
         if !device.is_empty() {
             walk.device(device)?;
@@ -144,13 +145,13 @@ pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
                 None => boot(walk)?,
             };
             trial.keys.retain(|key| site.path.is_empty() || key.path.contains(site.path));
-            rows.push(answer(site, &trial));
+            walk.rows.push(answer(site, &trial));
         }
     }
     for (id, title, why) in NOT_OFFERED {
-        rows.push(row(&format!("internal/{id}"), title, Verdict::Absent, *why, Vec::new()));
+        walk.rows.push(row(&format!("internal/{id}"), title, Verdict::Absent, *why, Vec::new()));
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// The keys from the first command to the moment that the driver is up.

@@ -25,7 +25,7 @@ use crate::run::progress::Progress;
 use crate::run::workdir::WorkDir;
 use crate::run::{RunError, RunOptions, accel, images};
 use crate::sys::SignalFd;
-use result::{Kernel, Matrix, Row, SCHEMA};
+use result::{Kernel, Matrix, SCHEMA};
 use std::ffi::OsString;
 use walk::Walk;
 
@@ -36,7 +36,7 @@ pub struct Section {
     pub name: &'static str,
     /// For people.
     pub title: &'static str,
-    walk: fn(&mut Walk<'_>) -> Result<Vec<Row>, RunError>,
+    walk: fn(&mut Walk<'_>) -> Result<(), RunError>,
 }
 
 /// All parts, in the order they are walked.
@@ -108,21 +108,12 @@ pub fn conform(options: &Options, matrix: &mut Matrix) -> Result<(), RunError> {
         if !options.policies.is_empty() {
             walk.policies.clone_from(&options.policies);
         }
-        let mut kernel = Kernel { name: name.clone(), release: String::new(), guests: Vec::new(), rows: Vec::new() };
-        let mut walked = Ok(());
-        for section in options.chosen() {
-            walked = (section.walk)(&mut walk).map(|rows| kernel.rows.extend(rows));
-            if walked.is_err() {
-                break;
-            }
-        }
-        kernel.release.clone_from(&walk.release);
-        kernel.guests.clone_from(&walk.guests);
-        if !kernel.rows.is_empty() {
-            matrix.kernels.push(kernel);
+        let walked = options.chosen().try_for_each(|section| (section.walk)(&mut walk)).and_then(|()| walk.end());
+        if !walk.rows.is_empty() {
+            let (release, guests) = (walk.release.clone(), walk.guests.clone());
+            matrix.kernels.push(Kernel { name: name.clone(), release, guests, rows: std::mem::take(&mut walk.rows) });
         }
         walked?;
-        walk.end()?;
     }
     progress.finish();
     Ok(())

@@ -34,16 +34,15 @@ const CASES: &[(&str, &str, bool, bool, bool)] = &[
 ];
 
 /// Walks the section.
-pub fn walk(walk: &mut Walk<'_>) -> Result<Vec<Row>, RunError> {
+pub fn walk(walk: &mut Walk<'_>) -> Result<(), RunError> {
     walk.device(DEVICE)?;
-    let mut rows = Vec::new();
     for (id, title, unordered, wait, older) in CASES {
         walk.progress.step(&format!("{}: {title}", walk.options.kernel));
         let request = json!({"do": "read_after_write", "unordered_key": unordered, "rounds": ROUNDS, "wait": wait});
         let trial = walk.step(&request, Duration::from_secs(60))?;
-        rows.push(answer(id, title, *older, &trial));
+        walk.rows.push(answer(id, title, *older, &trial));
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn answer(id: &str, title: &str, expected: bool, trial: &Trial) -> Row {

@@ -134,6 +134,8 @@ pub struct Walk<'a> {
     pub release: String,
     /// Settings of the device of each guest that was booted.
     pub guests: Vec<String>,
+    /// Answers so far.
+    pub rows: Vec<Row>,
     /// Settings of the device beyond `serve`.
     settings: Vec<String>,
     session: Option<Session>,
@@ -164,6 +166,7 @@ impl<'a> Walk<'a> {
             release,
             guests,
             settings,
+            rows: Vec::new(),
             session: None,
             boots_lost: 0,
             never_up: 0,
