@@ -118,8 +118,8 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
     // An error ends the walk; what it has until then is not lost, and does not take the place of a whole result either.
     if matrix.complete || !matrix.kernels.is_empty() {
         for (path, form) in records {
-            let path = place(path, matrix.complete);
-            if !matrix.complete && walked.is_err() {
+            let path = place(path, walked.is_ok());
+            if walked.is_err() {
                 eprintln!("cx10: what was walked until then is in {}", path.display());
             }
             form(&matrix).and_then(|text| run::write_whole(&path, &text)).map_err(|error| failed(&path, error))?;
