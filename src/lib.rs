@@ -19,6 +19,7 @@
 //! | [`prm`] | PRM layouts |
 //! | [`litmus`] | litmus programs: the ordering contract against the real engine |
 //! | [`log_limit`] | the log where a guest drives it |
+//! | [`files`] | files for results: looked at before, written whole |
 //! | [`sys`] | the only unsafe code |
 //! | [`testing`] | a driver in process, for tests, fuzz targets and benches |
 
@@ -29,6 +30,7 @@ pub mod conform;
 pub mod device;
 pub mod dma;
 pub mod engine;
+pub mod files;
 pub mod litmus;
 pub mod log_limit;
 pub mod mkey;

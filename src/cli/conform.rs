@@ -4,6 +4,7 @@ use super::run::{Error, device_args};
 use super::{Accel, DeviceArgs, LogArgs, Size, parse_size};
 use crate::conform::protocols::POLICIES;
 use crate::conform::{self, Options, SECTIONS, expect, html, markdown, result::Matrix, result::Verdict, text};
+use crate::files;
 use crate::run::{self, RunError, RunOptions};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueHint};
@@ -122,7 +123,7 @@ pub fn conform(args: &ConformArgs, log: &LogArgs) -> Result<u8, Error> {
             if walked.is_err() {
                 eprintln!("cx10: what was walked until then is in {}", path.display());
             }
-            form(&matrix).and_then(|text| run::write_whole(&path, &text)).map_err(|error| failed(&path, error))?;
+            form(&matrix).and_then(|text| files::write_whole(&path, &text)).map_err(|error| failed(&path, error))?;
         }
         if log.quiet == 0 {
             say(&text::text(&matrix, args.cells))?;
@@ -182,7 +183,7 @@ fn records(args: &ConformArgs) -> Result<Vec<(&Path, Form)>, Error> {
         if records.iter().any(|(other, _)| *other == path) {
             return Err(failed(path, "one file cannot have two forms"));
         }
-        run::can_be_written(path).map_err(|error| failed(path, error))?;
+        files::can_be_written(path).map_err(|error| failed(path, error))?;
         records.push((path, form));
     }
     Ok(records)

@@ -2,6 +2,7 @@
 
 use super::{Accel, DeviceArgs, LogArgs, ReplayError, RunArgs};
 use crate::config::{ConfigError, OrderConfig};
+use crate::files;
 use crate::run::{self, RunError, RunOptions, ServeProcess};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -127,7 +128,7 @@ pub fn run(args: &RunArgs, log: &LogArgs) -> Result<u8, Error> {
         if is_file && files[..index].iter().any(|other| other == path || super::same_file(other, path)) {
             return Err(Error::Twice(path.to_path_buf()));
         }
-        run::can_be_written(path).map_err(|source| RunError::File { path: path.to_path_buf(), source })?;
+        files::can_be_written(path).map_err(|source| RunError::File { path: path.to_path_buf(), source })?;
     }
     let mut device = ServeProcess::of_this_program(serve_args(args, log)).map_err(RunError::System)?;
     Ok(run::run(&options(args, log, &profile.order, seed), &mut device)?.exit_code)

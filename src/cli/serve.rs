@@ -10,8 +10,8 @@ use crate::dma::order::log::{LogError, MOST_LOG, Writer};
 use crate::dma::order::replay::{Only, Plan, Replay};
 use crate::dma::order::{Order, Settings};
 use crate::engine::{self, Options, Stop};
+use crate::files;
 use crate::profile::Profile;
-use crate::run;
 use crate::sys;
 use crate::transport::listener::Listener;
 use crate::transport::server::Server;
@@ -103,7 +103,7 @@ pub fn serve(args: &ServeArgs) -> Result<u8, ServeError> {
     // Nothing is written over before it is known that there will be a run.
     let recorded = args.device.order.recorded(&profile)?;
     if let Some(path) = &args.report {
-        run::can_be_written(path).map_err(file(path))?;
+        files::can_be_written(path).map_err(file(path))?;
     }
     let trace = args.record.open(&profile, meaning).map_err(file(&args.record.trace.clone().unwrap_or_default()))?;
     // The command that `cx10 shrink` runs is the one that failed, with all its options.

@@ -9,9 +9,10 @@ use crate::dma::order::describe;
 use crate::dma::order::log::{Log, LogError};
 use crate::dma::order::overtakes::{Overtake, smallest};
 use crate::dma::order::program::{self, NoProgram};
+use crate::files;
 use crate::litmus;
+use crate::run::progress::Progress;
 use crate::run::workdir::WorkDir;
-use crate::run::{self, progress::Progress};
 use crate::sys::{self, SignalFd, process};
 use clap::{Args, ValueHint};
 use std::collections::VecDeque;
@@ -441,7 +442,7 @@ pub fn shrink(args: &ShrinkArgs, quiet: bool) -> Result<u8, ShrinkError> {
         if super::same_file(path, &args.file) {
             return Err(ShrinkError::System(format!("{}: the result would overwrite the log", path.display())));
         }
-        run::can_be_written(path).map_err(at(path))?;
+        files::can_be_written(path).map_err(at(path))?;
     }
     let work = WorkDir::new().map_err(system)?;
     let failed = |error| ShrinkError::Log { path: args.file.clone(), error };

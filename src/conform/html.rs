@@ -8,7 +8,7 @@
 mod answers;
 mod timeline;
 
-use super::result::{Kernel, Matrix, Row, Verdict};
+use super::result::{Kernel, Matrix, Row, Verdict, section_of};
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("html/page.css");
@@ -157,10 +157,6 @@ fn walk(number: usize, kernel: &Kernel, name: &str, out: &mut String) {
         timeline::timeline(number, kernel, &rows, out);
     }
     out.push_str("</section>\n");
-}
-
-fn section_of(id: &str) -> &str {
-    id.split('/').next().unwrap_or_default()
 }
 
 /// Sections of these rows, each once.

@@ -1,6 +1,6 @@
 //! The matrix as Markdown, for a page of documentation or the summary of a build.
 
-use super::result::{Kernel, Matrix, Row};
+use super::result::{Kernel, Matrix, Row, section_of};
 use std::fmt::Write as _;
 
 /// A section whose rows were tried in so few ways at most has a table of them.
@@ -35,7 +35,7 @@ pub fn page(matrix: &Matrix) -> String {
         let title = super::section_title(section);
         let _ = writeln!(out, "\n## {title}\n\n| | {} |\n|---|{}", names.join(" | "), "---|".repeat(names.len()));
         for (id, title) in matrix.rows() {
-            if id.split('/').next() == Some(section) {
+            if section_of(id) == section {
                 let verdict = |kernel: &Kernel| kernel.row(id).map_or("-", |row| row.verdict.name());
                 let verdicts: Vec<&str> = matrix.kernels.iter().map(verdict).collect();
                 let _ = writeln!(out, "| {} | {} |", text(title), verdicts.join(" | "));

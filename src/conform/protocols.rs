@@ -80,15 +80,15 @@ fn answer(id: &str, title: &str, mut cells: Vec<Cell>) -> Row {
     let strong = keys().filter(fast).filter(|key| !key.relaxed).count();
     let refused = keys().filter(|key| key.verdict == "refused").count();
     let words = format!("{} of {} policies", cells.iter().filter(|cell| cell.outcome == "ok").count(), cells.len());
-    let (verdict, says) = match cells.iter().find(|cell| cell.good == Some(false)) {
-        Some(_) if trouble(&cells).is_some() => trouble(&cells).unwrap_or((Verdict::Finding, String::new())),
+    let (verdict, says) = match (trouble(&cells), cells.iter().find(|cell| cell.good == Some(false))) {
+        (Some(answer), _) => answer,
         _ if cells.first().is_some_and(|cell| cell.outcome == "absent") => {
             (Verdict::Absent, cells.first().map(|cell| cell.detail.clone()).unwrap_or_default())
         }
-        Some(cell) => (Verdict::Finding, format!("{}: {} ({})", cell.column, cell.outcome, cell.detail)),
-        None if refused > 0 => (Verdict::Finding, format!("{refused} keys refused")),
-        None if strong > 0 => (Verdict::Finding, format!("{strong} fast-registration keys are strong")),
-        None => {
+        (None, Some(cell)) => (Verdict::Finding, format!("{}: {} ({})", cell.column, cell.outcome, cell.detail)),
+        (None, None) if refused > 0 => (Verdict::Finding, format!("{refused} keys refused")),
+        (None, None) if strong > 0 => (Verdict::Finding, format!("{strong} fast-registration keys are strong")),
+        (None, None) => {
             let count = |verdict: &str| keys().filter(fast).filter(|key| key.verdict == verdict).count();
             let keys = match (count("created"), count("enabled")) {
                 (0, 0) => "no fast-registration key".to_owned(),

@@ -127,7 +127,7 @@ impl Matrix {
 
     /// Names of the sections that some kernel has rows of, in the order of the walk.
     pub fn sections(&self) -> Vec<&str> {
-        let mut sections: Vec<&str> = self.rows().iter().filter_map(|(id, _)| id.split('/').next()).collect();
+        let mut sections: Vec<&str> = self.rows().iter().map(|(id, _)| section_of(id)).collect();
         sections.dedup();
         sections
     }
@@ -144,10 +144,15 @@ impl Matrix {
     }
 }
 
+/// The section of a row, by its identifier.
+pub fn section_of(id: &str) -> &str {
+    id.split('/').next().unwrap_or_default()
+}
+
 impl Row {
     /// Name of its section.
     pub fn section(&self) -> &str {
-        self.id.split('/').next().unwrap_or_default()
+        section_of(&self.id)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The matrix as text.
 
-use super::result::{Cell, Matrix};
+use super::result::{Cell, Matrix, section_of};
 use crate::trace::human::harmless;
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub fn text(matrix: &Matrix, cells: bool) -> String {
     let names: Vec<&str> = matrix.kernels.iter().map(|kernel| short(&kernel.name)).collect();
     let mut section = "";
     for (id, title) in &rows {
-        let this = id.split('/').next().unwrap_or_default();
+        let this = section_of(id);
         if this != section {
             section = this;
             let heads: Vec<String> = names.iter().map(|name| format!("{name:<9}")).collect();

@@ -51,20 +51,18 @@ fn answer(id: &str, title: &str, expected: bool, trial: &Trial) -> Row {
         Outcome::Done(result) => result.get("older").and_then(Value::as_u64),
         _ => None,
     };
-    let (verdict, says) = match (older, &trial.outcome) {
-        _ if cell.good == Some(false) => {
-            trouble(std::slice::from_ref(&cell)).unwrap_or((Verdict::Finding, String::new()))
-        }
-        (Some(older), _) => {
+    let (verdict, says) = match (trouble(std::slice::from_ref(&cell)), older, &trial.outcome) {
+        (Some(answer), ..) => answer,
+        (None, Some(older), _) => {
             cell.good = Some((older > 0) == expected);
             let verdict = if cell.good == Some(true) { Verdict::Ready } else { Verdict::Finding };
             (verdict, format!("{older} of {ROUNDS} READs returned older data"))
         }
-        (None, Outcome::Unavailable(why) | Outcome::Crash(why) | Outcome::Failed(why)) => {
+        (None, None, Outcome::Unavailable(why) | Outcome::Crash(why) | Outcome::Failed(why)) => {
             (Verdict::Absent, why.clone())
         }
-        (None, Outcome::Errno(name)) => (Verdict::Absent, format!("no such key ({name})")),
-        (None, Outcome::Done(_)) => (Verdict::Absent, "the guest gave no count".to_owned()),
+        (None, None, Outcome::Errno(name)) => (Verdict::Absent, format!("no such key ({name})")),
+        (None, None, Outcome::Done(_)) => (Verdict::Absent, "the guest gave no count".to_owned()),
     };
     row(&format!("unordered/{id}"), title, verdict, says, vec![cell])
 }

@@ -97,7 +97,7 @@ impl Report {
     pub fn write_json(&self, path: &Path) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(&self.to_json())?;
         text.push('\n');
-        super::write_whole(path, &text)
+        crate::files::write_whole(path, &text)
     }
 
     /// Prints the form for people. A closed pipe is no error.

@@ -6,7 +6,6 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 /// Version of the JSON form. Raised when a field changes its meaning or goes away, not when one is added.
@@ -559,18 +558,7 @@ impl RunSummary {
     pub fn write_json(&self, path: &Path) -> std::io::Result<()> {
         let mut text = serde_json::to_string_pretty(&self.to_json())?;
         text.push('\n');
-        // A pipe, a terminal or /dev/null is written in place: renaming would replace it.
-        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
-        }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        crate::files::write_whole(path, &text)
     }
 
     /// Reads a report file again.
